@@ -1,0 +1,260 @@
+#include "ops/gemm/gemm_config.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/check.h"
+
+namespace halftone {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The wgmma kernel's tiles, and what 128 bytes of K cost each in clocks: the Tensor Core's time
+// (4,096 FLOP a clock on 16-bit operands) or the time to bring A and B in (about 56 bytes a clock),
+// whichever is longer.
+struct TileCost {
+  GemmTile tile;
+  int64_t step_clocks;
+};
+constexpr std::array<TileCost, 5> kTiles{
+    {{{128, 256}, 1024}, {{128, 192}, 780}, {{128, 128}, 585}, {{64, 128}, 439}, {{64, 64}, 293}}};
+constexpr int64_t kTileClocks = 2500;   // filling the pipeline and storing the tile
+constexpr int64_t kFixUpClocks = 5000;  // launching the kernel that adds partial sums
+constexpr int64_t kFixUpBytesPerClock = 2200;
+constexpr int64_t kModelMultiprocessors = 132;
+constexpr int64_t kMaxSplits = 32;
+
+// Clocks for the whole problem in `splits` parts, by tile. Integers, so that every machine agrees.
+int64_t modelled_clocks(const GemmProblem& p,
+                        const TileCost& cost,
+                        int64_t split_k,
+                        int64_t multiprocessors,
+                        int64_t k_of_step) {
+  const int64_t splits = std::max<int64_t>(1, ceil_div(p.K, split_k));
+  const int64_t tiles = ceil_div(p.M, cost.tile.m) * ceil_div(p.N, cost.tile.n) * p.batch;
+  const int64_t waves = ceil_div(tiles * splits, multiprocessors);
+  const int64_t steps = ceil_div(std::min(split_k, p.K), k_of_step);
+  int64_t clocks = waves * (steps * cost.step_clocks + kTileClocks);
+  if (splits > 1) {
+    clocks += kFixUpClocks + 2 * 4 * splits * p.M * p.N * p.batch / kFixUpBytesPerClock;
+  }
+  return clocks;
+}
+
+// Elements of K in 128 bytes of the widest operand as multiplied.
+int64_t k_of_step(const Format& compute) { return compute.bits() <= 16 ? 64 : 32; }
+
+int64_t choose_split(const GemmProblem& p, const Format& compute) {
+  int64_t best_split = std::max<int64_t>(p.K, 128);
+  int64_t best_clocks = INT64_MAX;
+  for (int64_t splits = 1; splits <= kMaxSplits; ++splits) {
+    const int64_t split_k = ceil_div(ceil_div(std::max<int64_t>(p.K, 1), splits), 128) * 128;
+    for (const TileCost& cost : kTiles) {
+      const int64_t clocks =
+          modelled_clocks(p, cost, split_k, kModelMultiprocessors, k_of_step(compute));
+      // A further split has to earn at least 3%: the model is rough, and fewer splits need less
+      // memory.
+      if (best_clocks == INT64_MAX || clocks < best_clocks - best_clocks / 32 ||
+          (splits == 1 && clocks < best_clocks)) {
+        best_clocks = clocks;
+        best_split = split_k;
+      }
+    }
+  }
+  return best_split;
+}
+
+int64_t instruction_k(const GemmProblem& p, const Format& compute) {
+  const bool sixteen_bits = compute.bits() <= 16;
+  if (compute == kFp32) {
+    return 1;
+  }
+  switch (p.acc) {
+    case Accumulator::hopper8:
+      return 32;
+    case Accumulator::ampere16:
+      return sixteen_bits ? 8 : 4;
+    case Accumulator::fp32:
+    case Accumulator::fp16:
+    case Accumulator::hopper16:
+      return sixteen_bits ? 16 : 8;
+  }
+  throw std::logic_error("k_order: unknown accumulator");
+}
+
+bool is_scaled(const GemmProblem& p) {
+  return p.a.scales.data != nullptr || p.b.scales.data != nullptr;
+}
+
+int64_t promotion(const GemmProblem& p) {
+  int64_t promote = p.promote;
+  for (const GemmScales* scales : {&p.a.scales, &p.b.scales}) {
+    if (scales->data != nullptr && scales->block_k != GemmScales::kWhole) {
+      promote = promote == 0 ? scales->block_k : std::min(promote, scales->block_k);
+    }
+  }
+  return promote;
+}
+
+int storage_bits(const Format& format) {
+  return format == kBf16 || format == kFp16 ? 16 : format.bits() <= 8 ? 8 : 32;
+}
+
+// The copy engine reads rows at multiples of 16 bytes only.
+bool fits_tma(const GemmOperand& operand, int64_t batch) {
+  const int64_t per_16_bytes = 128 / storage_bits(operand.format);
+  return reinterpret_cast<uintptr_t>(operand.data) % 16 == 0 &&
+         operand.stride % per_16_bytes == 0 &&
+         (batch == 1 || operand.batch_stride % per_16_bytes == 0);
+}
+
+std::string wgmma_refusal(const GemmProblem& p, const DeviceCaps& caps) {
+  if (caps.compute_capability != 90) {
+    return "it needs compute capability 9.0";
+  }
+  if (p.a.format != p.b.format ||
+      !(p.a.format == kBf16 || p.a.format == kFp16 || p.a.format == kTf32)) {
+    return "both operands have to be bf16, fp16 or tf32";
+  }
+  if (is_scaled(p) || p.promote != 0) {
+    return "it neither scales nor promotes";
+  }
+  // TF32 operands are rounded into a buffer of our own, which always fits.
+  if (p.a.format != kTf32 && !(fits_tma(p.a, p.batch) && fits_tma(p.b, p.batch))) {
+    return "an operand's address, row stride or batch stride is not a multiple of 16 bytes";
+  }
+  if (p.K == 0) {
+    return "K is 0";
+  }
+  return "";
+}
+
+std::string wmma_refusal(const GemmProblem& p, const DeviceCaps& caps) {
+  if (p.a.format != p.b.format || !(p.a.format == kBf16 || p.a.format == kFp16)) {
+    return "both operands have to be bf16 or fp16";
+  }
+  if (p.a.format == kBf16 && caps.compute_capability < 80) {
+    return "bf16 needs compute capability 8.0";
+  }
+  return is_scaled(p) || p.promote != 0 ? "it neither scales nor promotes" : "";
+}
+
+}  // namespace
+
+std::string_view name_of(GemmKernel kernel) {
+  switch (kernel) {
+    case GemmKernel::simt:
+      return "simt";
+    case GemmKernel::wmma_naive:
+      return "wmma_naive";
+    case GemmKernel::wmma:
+      return "wmma";
+    case GemmKernel::mma:
+      return "mma";
+    case GemmKernel::wgmma:
+      return "wgmma";
+  }
+  throw std::logic_error("gemm: unknown kernel");
+}
+
+KOrder k_order(const GemmProblem& problem) {
+  const Format compute = compute_format(problem.a.format, problem.b.format);
+  return {.instruction_k = instruction_k(problem, compute),
+          .split_k = choose_split(problem, compute),
+          .promote = promotion(problem)};
+}
+
+std::string refusal(GemmKernel kernel, const GemmProblem& problem, const DeviceCaps& caps) {
+  if (problem.d_dtype == DType::f64) {
+    return "f64 is for the CPU";
+  }
+  const bool tensor_core = kernel != GemmKernel::simt;
+  const Accumulator own =
+      caps.compute_capability >= 90 ? Accumulator::hopper16 : Accumulator::ampere16;
+  if (problem.acc != Accumulator::fp32 && !(tensor_core && problem.acc == own)) {
+    return "its accumulator is not the one asked for";
+  }
+  const Format compute = compute_format(problem.a.format, problem.b.format);
+  if (tensor_core && compute == kFp32) {
+    return "fp32 operands are multiplied on the CUDA cores";
+  }
+  switch (kernel) {
+    case GemmKernel::simt:
+      return "";
+    case GemmKernel::wmma_naive:
+    case GemmKernel::wmma:
+      return wmma_refusal(problem, caps);
+    case GemmKernel::mma:
+      return caps.compute_capability < 80 ? "it needs compute capability 8.0" : "";
+    case GemmKernel::wgmma:
+      return wgmma_refusal(problem, caps);
+  }
+  throw std::logic_error("gemm: unknown kernel");
+}
+
+namespace {
+
+GemmConfig configure(GemmKernel kernel, const GemmProblem& p, const DeviceCaps& caps) {
+  GemmConfig config;
+  config.kernel = kernel;
+  config.order = k_order(p);
+  config.splits = std::max<int64_t>(1, ceil_div(p.K, config.order.split_k));
+  switch (kernel) {
+    case GemmKernel::simt:
+    case GemmKernel::wmma:
+      config.tile = {128, 128};
+      break;
+    case GemmKernel::wmma_naive:
+      config.tile = {64, 64};
+      break;
+    case GemmKernel::mma:
+      config.tile = {128, 128};
+      break;
+    case GemmKernel::wgmma: {
+      int64_t best = INT64_MAX;
+      for (const TileCost& cost : kTiles) {
+        const int64_t clocks = modelled_clocks(
+            p, cost, config.order.split_k, caps.multiprocessors, k_of_step(p.a.format));
+        if (clocks < best) {
+          best = clocks;
+          config.tile = cost.tile;
+        }
+      }
+      config.cluster = p.M > config.tile.m ? 2 : 1;
+      break;
+    }
+  }
+  return config;
+}
+
+}  // namespace
+
+GemmConfig choose_gemm(const GemmProblem& problem,
+                       const DeviceCaps& caps,
+                       std::string_view kernel) {
+  if (kernel.empty()) {
+    for (const GemmKernel candidate :
+         {GemmKernel::wgmma, GemmKernel::mma, GemmKernel::wmma, GemmKernel::simt}) {
+      if (refusal(candidate, problem, caps).empty()) {
+        return configure(candidate, problem, caps);
+      }
+    }
+    throw std::invalid_argument(concat("gemm: no kernel for a device of compute capability ",
+                                       caps.compute_capability,
+                                       " takes this problem: ",
+                                       refusal(GemmKernel::mma, problem, caps)));
+  }
+  for (const GemmKernel candidate : kGemmKernels) {
+    if (name_of(candidate) == kernel) {
+      const std::string reason = refusal(candidate, problem, caps);
+      HALFTONE_CHECK(
+          reason.empty(), "gemm: kernel ", kernel, " does not take this problem: ", reason);
+      return configure(candidate, problem, caps);
+    }
+  }
+  throw std::invalid_argument(
+      concat("gemm: unknown kernel '", kernel, "'; expected simt, wmma_naive, wmma, mma or wgmma"));
+}
+
+}  // namespace halftone
