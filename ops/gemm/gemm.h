@@ -38,19 +38,23 @@ struct GemmOperand {
   bool transposed = false;
   int64_t stride = 0;
   int64_t batch_stride = 0;  // elements from matrix to matrix
-  GemmScales scales;         // shared by the whole batch
+  GemmScales scales{};       // shared by the whole batch
 };
 
 /// Arithmetic of the accumulator. fp32 is the device's own (Eigen on the CPU, the Tensor Core on a GPU); the others name a
 /// Tensor Core's arithmetic exactly (ops/gemm/tensor_core.h).
 enum class Accumulator : uint8_t { fp32, fp16, hopper16, ampere16, hopper8 };
 
+/// "fp32", "fp16", "hopper16", "ampere16", "hopper8".
+std::string_view name_of(Accumulator acc);
+
 enum class Activation : uint8_t { none, relu, gelu };  // gelu: the tanh form
 
 /// What happens to the FP32 product before it is stored, in this order, each step rounded to nearest FP32:
 /// + bias[n]; store the pre-activation (rounded to D's dtype); activation of the FP32 value; * activation'(pre-activation read
 /// from `gradient_of`); + residual; one rounding on store to D. `column_sums` receives the sum over M of the values as stored,
-/// by the column tree over panels of 128 rows (core/reduce.h), panels added in ascending order.
+/// by the column tree over panels of 128 rows (core/reduce.h), panels added in ascending order. Where D is f64 every step is in
+/// double.
 struct GemmEpilogue {
   const void* bias = nullptr;  // [N], dtype bias_dtype
   DType bias_dtype = DType::f32;
@@ -59,7 +63,7 @@ struct GemmEpilogue {
   const void* gradient_of = nullptr;  // [M, N] like D, read: the pre-activation that `activation` was applied to. When it
                                       // is given, `activation` names whose derivative multiplies, and is not applied.
   const void* residual = nullptr;     // [M, N] like D
-  float* column_sums = nullptr;       // [N]
+  void* column_sums = nullptr;        // [N] f32, or f64 where D is; needs batch = 1
 };
 
 struct GemmProblem {
@@ -67,27 +71,33 @@ struct GemmProblem {
   int64_t N = 0;
   int64_t K = 0;
   int64_t batch = 1;
-  GemmOperand a;
-  GemmOperand b;
+  GemmOperand a{};
+  GemmOperand b{};
   void* d = nullptr;
-  DType d_dtype = DType::f32;  // f32, bf16, f16; f64 where both operands are f64 (gradient checks)
+  DType d_dtype = DType::f32;  // f32, bf16, f16; f64 where both operands are stored as f64, unscaled (gradient checks, CPU)
   int64_t d_stride = 0;        // elements from row to row; pre_activation, gradient_of and residual share it
   int64_t d_batch_stride = 0;
   bool accumulate = false;  // D (f32) += result, as one final FP32 addition; D is not read otherwise
   Accumulator acc = Accumulator::fp32;
   int64_t promote = 0;  // partial sums go to FP32 every `promote` of K (0: never); scaled operands at the latest every block_k
-  GemmEpilogue epilogue;
+  GemmEpilogue epilogue{};
 };
 
 /// The order in which the products of one output element are added: Tensor Core instructions of `instruction_k` in a row
 /// accumulate within a split; splits of `split_k` (a multiple of 128, the last one shorter) are added in ascending order in FP32.
-/// A function of the problem alone. With promotion each interval starts from zero and is added by acc = fma(partial, scale, acc).
+/// A function of the problem alone. With promotion, and with scales always, each interval (see interval_end) starts from zero and
+/// is added by acc = fma(partial, scale, acc), acc starting from zero; scale is RN(s_a * s_b), 1 where nothing is scaled. The last
+/// instruction of an interval is filled up with zeros. The FP32 sum of each split then goes through the epilogue.
 struct KOrder {
   int64_t instruction_k = 0;
   int64_t split_k = 0;  // >= K: one split
   int64_t promote = 0;  // 0: never
   friend bool operator==(const KOrder&, const KOrder&) = default;
 };
+
+/// Where the interval that starts at `k` ends: at the next multiple of either operand's block_k, after order.promote products, at
+/// the end of the split or at K, whichever comes first.
+int64_t interval_end(const GemmProblem& problem, const KOrder& order, int64_t k);
 
 /// The format both operands are converted to, exactly, before they are multiplied: fp16 or bf16 where it holds both, else tf32,
 /// else fp32 (CUDA cores and Eigen alone).

@@ -1,0 +1,91 @@
+#include "ops/gemm/gemm_operand.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "core/formats.h"
+
+namespace halftone::detail {
+template <class T>
+OperandReader<T>::OperandReader(const GemmOperand& operand, bool is_a)
+    : operand_(operand),
+      k_contiguous_(is_a != operand.transposed),
+      storage_(Storage::as_is),
+      table_{} {
+  const Format& f = operand.format;
+  if (std::is_same_v<T, double> || f == kFp32) {
+    return;
+  }
+  if (f == kTf32) {
+    storage_ = Storage::tf32;
+  } else if (f == kBf16) {
+    storage_ = Storage::bf16;
+  } else if (f == kFp16) {
+    storage_ = Storage::fp16;
+  } else if (f.bits() <= 8) {
+    storage_ = Storage::codes;
+    for (uint32_t code = 0; code < 256; ++code) {
+      table_[code] = decode(f, code & ((1u << f.bits()) - 1));
+    }
+  }
+}
+
+template <class T>
+void OperandReader<T>::read(
+    int64_t batch, int64_t row, int64_t column, int64_t length, T* out) const {
+  const int64_t offset = batch * operand_.batch_stride + row * operand_.stride + column;
+  const auto convert = [&]<class S>(const S* in, auto value_of) {
+    for (int64_t i = 0; i < length; ++i) {
+      out[i] = value_of(in[offset + i]);
+    }
+  };
+  switch (storage_) {
+    case Storage::as_is:
+      std::copy_n(static_cast<const T*>(operand_.data) + offset, length, out);
+      return;
+    case Storage::tf32:
+      return convert(static_cast<const float*>(operand_.data),
+                     [](float x) { return round_to(kTf32, x); });
+    case Storage::bf16:
+      return convert(static_cast<const BFloat16*>(operand_.data),
+                     [](BFloat16 x) { return decode(kBf16, x.bits); });
+    case Storage::fp16:
+      return convert(static_cast<const Half*>(operand_.data),
+                     [](Half x) { return decode(kFp16, x.bits); });
+    case Storage::codes:
+      return convert(static_cast<const uint8_t*>(operand_.data),
+                     [this](uint8_t code) { return table_[code]; });
+  }
+}
+
+template <class T>
+GemmBlock<T> OperandReader<T>::block(int64_t batch,
+                                     int64_t i0,
+                                     int64_t count,
+                                     int64_t padded,
+                                     int64_t k0,
+                                     int64_t depth,
+                                     T* scratch) const {
+  const int64_t row = k_contiguous_ ? i0 : k0;
+  const int64_t column = k_contiguous_ ? k0 : i0;
+  if (storage_ == Storage::as_is && count == padded) {
+    const T* data = static_cast<const T*>(operand_.data);
+    return {data + batch * operand_.batch_stride + row * operand_.stride + column, operand_.stride};
+  }
+  const int64_t stride = k_contiguous_ ? depth : padded;
+  const int64_t length = k_contiguous_ ? depth : count;
+  const int64_t runs = k_contiguous_ ? count : depth;
+  for (int64_t r = 0; r < runs; ++r) {
+    read(batch, row + r, column, length, scratch + r * stride);
+    std::fill_n(scratch + r * stride + length, stride - length, T{0});
+  }
+  if (k_contiguous_) {
+    std::fill_n(scratch + count * stride, (padded - count) * stride, T{0});
+  }
+  return {scratch, stride};
+}
+
+template class OperandReader<float>;
+template class OperandReader<double>;
+
+}  // namespace halftone::detail

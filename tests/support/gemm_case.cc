@@ -1,0 +1,262 @@
+#include "tests/support/gemm_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/formats.h"
+
+namespace halftone::testing {
+namespace {
+
+constexpr size_t kGuard = 64;
+constexpr uint8_t kPoison = 0xFF;
+
+DType storage_of(const Format& format) {
+  return format == kBf16      ? DType::bf16
+         : format == kFp16    ? DType::f16
+         : format.bits() <= 8 ? DType::u8
+                              : DType::f32;
+}
+
+void fill(StoredMatrix& matrix, int64_t batch, const Format* format, std::mt19937& rng) {
+  std::normal_distribution<float> normal;
+  for (int64_t i = 0; i < batch; ++i) {
+    for (int64_t r = 0; r < matrix.rows; ++r) {
+      for (int64_t c = 0; c < matrix.columns; ++c) {
+        matrix.set(i, r, c, normal(rng), format);
+      }
+    }
+  }
+}
+
+std::vector<float> make_scales(GemmScales& scales,
+                               int64_t mn,
+                               int64_t K,
+                               int64_t block_mn,
+                               int64_t block_k,
+                               std::mt19937& rng) {
+  const auto blocks = [](int64_t size, int64_t block) {
+    return block == GemmScales::kWhole ? 1 : (size + block - 1) / block;
+  };
+  const int64_t across = std::max<int64_t>(blocks(K, block_k), 1);
+  const int64_t down = std::max<int64_t>(blocks(mn, block_mn), 1);
+  std::vector<float> values(down * across);
+  std::uniform_real_distribution<float> uniform(0.5f, 2.0f);
+  std::generate(values.begin(), values.end(), [&] { return uniform(rng); });
+  scales.data = values.data();
+  scales.block_mn = block_mn;
+  scales.block_k = block_k;
+  scales.stride_mn = across;
+  scales.stride_k = 1;
+  return values;
+}
+
+}  // namespace
+
+GuardedBytes::GuardedBytes(size_t size, uint8_t fill) : bytes_(size + kGuard, fill), size_(size) {
+  std::fill(bytes_.begin() + size, bytes_.end(), 0xA5);
+}
+
+bool GuardedBytes::guard_intact() const {
+  return std::all_of(bytes_.begin() + size_, bytes_.end(), [](uint8_t b) { return b == 0xA5; });
+}
+
+StoredMatrix::StoredMatrix(DType dtype, int64_t rows, int64_t columns, int64_t gap, int64_t batch)
+    : dtype(dtype),
+      rows(rows),
+      columns(columns),
+      stride(columns + gap),
+      batch_stride(rows * stride) {
+  bytes = GuardedBytes(batch * batch_stride * size_of(dtype), kPoison);
+}
+
+double StoredMatrix::get(int64_t batch, int64_t row, int64_t column, const Format* format) const {
+  const int64_t index = batch * batch_stride + row * stride + column;
+  const auto read = [&]<class S>(S value) {
+    std::memcpy(&value, bytes.data() + index * sizeof(S), sizeof(S));
+    return value;
+  };
+  switch (dtype) {
+    case DType::f64:
+      return read(double{});
+    case DType::f32: {
+      const float value = read(float{});
+      return format != nullptr && *format == kTf32 ? round_to(kTf32, value) : value;
+    }
+    case DType::bf16:
+      return decode(kBf16, read(uint16_t{}));
+    case DType::f16:
+      return decode(kFp16, read(uint16_t{}));
+    default:
+      return decode(*format, read(uint8_t{}));
+  }
+}
+
+void StoredMatrix::set(
+    int64_t batch, int64_t row, int64_t column, float value, const Format* format) {
+  const int64_t index = batch * batch_stride + row * stride + column;
+  const auto write = [&]<class S>(S stored) {
+    std::memcpy(bytes.data() + index * sizeof(S), &stored, sizeof(S));
+  };
+  switch (dtype) {
+    case DType::f64:
+      return write(static_cast<double>(value));
+    case DType::f32:
+      // TF32 stays unrounded in storage; other formats of more than 8 bits are stored rounded.
+      return write(format == nullptr || *format == kTf32 ? value : round_to(*format, value));
+    case DType::bf16:
+      return write(static_cast<uint16_t>(encode(kBf16, value)));
+    case DType::f16:
+      return write(static_cast<uint16_t>(encode(kFp16, value)));
+    default:
+      return write(static_cast<uint8_t>(encode(*format, value)));
+  }
+}
+
+bool StoredMatrix::gaps_intact(int64_t batch) const {
+  const size_t element = size_of(dtype);
+  for (int64_t r = 0; r < batch * rows; ++r) {
+    const uint8_t* gap = bytes.data() + (r * stride + columns) * element;
+    if (!std::all_of(
+            gap, gap + (stride - columns) * element, [](uint8_t b) { return b == kPoison; })) {
+      return false;
+    }
+  }
+  return bytes.guard_intact();
+}
+
+GemmCase::GemmCase(const GemmSpec& s) : spec(s) {
+  std::mt19937 rng(s.seed);
+  const bool f64 = s.d == DType::f64;
+  const auto operand = [&](const Format& format, int64_t rows, int64_t columns, int64_t batch) {
+    StoredMatrix matrix(f64 ? DType::f64 : storage_of(format), rows, columns, s.row_gap, batch);
+    fill(matrix, batch, &format, rng);
+    return matrix;
+  };
+  a = operand(s.a, s.a_transposed ? s.K : s.M, s.a_transposed ? s.M : s.K, s.batch);
+  const int64_t b_batch = s.broadcast_b ? 1 : s.batch;
+  b = operand(s.b, s.b_transposed ? s.N : s.K, s.b_transposed ? s.K : s.N, b_batch);
+  const auto output = [&](bool filled) {
+    StoredMatrix matrix(s.d, s.M, s.N, s.row_gap, s.batch);
+    if (filled) {
+      fill(matrix, s.batch, nullptr, rng);
+    }
+    return matrix;
+  };
+  d = output(s.accumulate);
+  before_ = d;
+
+  GemmProblem& p = problem;
+  p.M = s.M;
+  p.N = s.N;
+  p.K = s.K;
+  p.batch = s.batch;
+  p.a = {.data = a.bytes.data(),
+         .format = s.a,
+         .transposed = s.a_transposed,
+         .stride = a.stride,
+         .batch_stride = a.batch_stride};
+  p.b = {.data = b.bytes.data(),
+         .format = s.b,
+         .transposed = s.b_transposed,
+         .stride = b.stride,
+         .batch_stride = s.broadcast_b ? 0 : b.batch_stride};
+  if (s.a_block_mn > 0) {
+    a_scales = make_scales(p.a.scales, s.M, s.K, s.a_block_mn, s.a_block_k, rng);
+    p.a.scales.data = a_scales.data();
+  }
+  if (s.b_block_mn > 0) {
+    b_scales = make_scales(p.b.scales, s.N, s.K, s.b_block_mn, s.b_block_k, rng);
+    p.b.scales.data = b_scales.data();
+  }
+  p.d = d.bytes.data();
+  p.d_dtype = s.d;
+  p.d_stride = d.stride;
+  p.d_batch_stride = d.batch_stride;
+  p.accumulate = s.accumulate;
+  p.acc = s.acc;
+  p.promote = s.promote;
+  p.epilogue.activation = s.activation;
+  if (s.bias) {
+    bias = StoredMatrix(s.bias_dtype, 1, s.N, 0, 1);
+    fill(bias, 1, nullptr, rng);
+    p.epilogue.bias = bias.bytes.data();
+    p.epilogue.bias_dtype = s.bias_dtype;
+  }
+  if (s.pre_activation) {
+    pre = output(false);
+    p.epilogue.pre_activation = pre.bytes.data();
+  }
+  if (s.gradient) {
+    gradient = output(true);
+    p.epilogue.gradient_of = gradient.bytes.data();
+  }
+  if (s.residual) {
+    residual = output(true);
+    p.epilogue.residual = residual.bytes.data();
+  }
+  if (s.column_sums) {
+    column_sums.assign(s.N, std::nan(""));
+    p.epilogue.column_sums = column_sums.data();
+  }
+}
+
+double GemmCase::a_at(int64_t batch, int64_t m, int64_t k) const {
+  return spec.a_transposed ? a.get(batch, k, m, &spec.a) : a.get(batch, m, k, &spec.a);
+}
+
+double GemmCase::b_at(int64_t batch, int64_t k, int64_t n) const {
+  const int64_t i = spec.broadcast_b ? 0 : batch;
+  return spec.b_transposed ? b.get(i, n, k, &spec.b) : b.get(i, k, n, &spec.b);
+}
+
+float GemmCase::scale(int64_t m, int64_t n, int64_t k) const {
+  const auto at = [&](const GemmScales& s, int64_t i) {
+    return s.data == nullptr ? 1.0f
+                             : s.data[i / s.block_mn * s.stride_mn + k / s.block_k * s.stride_k];
+  };
+  return at(problem.a.scales, m) * at(problem.b.scales, n);
+}
+
+GemmCase::Product GemmCase::product(int64_t batch, int64_t m, int64_t n) const {
+  Product sum;
+  for (int64_t k = 0; k < spec.K; ++k) {
+    const double term = a_at(batch, m, k) * b_at(batch, k, n) * scale(m, n, k);
+    sum.value += term;
+    sum.magnitude += std::abs(term);
+  }
+  return sum;
+}
+
+double GemmCase::finish(double v, int64_t batch, int64_t m, int64_t n, double* pre_value) const {
+  const auto gelu = [](double x) {
+    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  };
+  const auto gelu_grad = [](double x) {
+    const double t = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+  };
+  const bool is_gelu = spec.activation == Activation::gelu;
+  if (spec.bias) {
+    v += bias.get(0, 0, n);
+  }
+  if (pre_value != nullptr) {
+    *pre_value = v;
+  }
+  if (spec.gradient) {
+    const double x = gradient.get(batch, m, n);
+    v *= is_gelu ? gelu_grad(x) : x > 0 ? 1.0 : 0.0;
+  } else if (spec.activation != Activation::none) {
+    v = is_gelu ? gelu(v) : std::max(v, 0.0);
+  }
+  if (spec.residual) {
+    v += residual.get(batch, m, n);
+  }
+  if (spec.accumulate) {
+    v += before_.get(batch, m, n);
+  }
+  return v;
+}
+
+}  // namespace halftone::testing
