@@ -1,6 +1,7 @@
-// Checks for a caller's mistakes. A failed check throws std::invalid_argument with a message that says what was
-// expected and what was found; the operation's name comes first ("matmul: inner dimensions differ: ...").
-// The condition is brace-initialised to bool, so a stray string or pointer does not compile.
+// Checks for a caller's mistakes. A failed check throws std::invalid_argument with a message that
+// says what was expected and what was found; the operation's name comes first ("matmul: inner
+// dimensions differ: ..."). The condition is brace-initialised to bool, so a stray string or
+// pointer does not compile.
 #pragma once
 
 #include <sstream>
@@ -23,9 +24,9 @@ std::string concat(const Args&... args) {
 
 }  // namespace halftone
 
-#define HALFTONE_CHECK(condition, ...)                                \
-  do {                                                                \
-    if (const bool halftone_ok_{condition}; !halftone_ok_) {          \
-      throw std::invalid_argument(::halftone::concat(__VA_ARGS__));   \
-    }                                                                 \
+#define HALFTONE_CHECK(condition, ...)                              \
+  do {                                                              \
+    if (const bool halftone_ok_{condition}; !halftone_ok_) {        \
+      throw std::invalid_argument(::halftone::concat(__VA_ARGS__)); \
+    }                                                               \
   } while (false)

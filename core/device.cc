@@ -11,7 +11,8 @@ std::string to_string(const Device& device) {
 }
 
 void throw_no_cuda(std::string_view op) {
-  throw std::logic_error(concat(op, ": the tensor lives on a GPU, but this build has no CUDA code"));
+  throw std::logic_error(
+      concat(op, ": the tensor lives on a GPU, but this build has no CUDA code"));
 }
 
 }  // namespace halftone

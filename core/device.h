@@ -1,4 +1,5 @@
-// Where a tensor lives, and whether this build can reach a GPU at all. Code that runs on both sides is marked HALFTONE_HD.
+// Where a tensor lives, and whether this build can reach a GPU at all. Code that runs on both sides
+// is marked HALFTONE_HD.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Storage types of tensors. A number format (core/formats.h) says how values are rounded; a DType says how they are stored.
-// Codes of 8 bits and fewer are stored as u8, one code a byte.
+// Storage types of tensors. A number format (core/formats.h) says how values are rounded; a DType
+// says how they are stored. Codes of 8 bits and fewer are stored as u8, one code a byte.
 #pragma once
 
 #include <cstddef>
