@@ -14,6 +14,7 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/formats.h"
+#include "core/recipe.h"
 
 namespace halftone {
 
@@ -40,10 +41,6 @@ struct GemmOperand {
   int64_t batch_stride = 0;  // elements from matrix to matrix
   GemmScales scales{};       // shared by the whole batch
 };
-
-/// Arithmetic of the accumulator. fp32 is the device's own (Eigen on the CPU, the Tensor Core on a GPU); the others name a
-/// Tensor Core's arithmetic exactly (ops/gemm/tensor_core.h).
-enum class Accumulator : uint8_t { fp32, fp16, hopper16, ampere16, hopper8 };
 
 /// "fp32", "fp16", "hopper16", "ampere16", "hopper8".
 std::string_view name_of(Accumulator acc);
