@@ -49,11 +49,7 @@ void feed_dataset(Sha256& hash,
                   const std::string& name,
                   std::vector<uint8_t>& scratch) {
   const DatasetInfo info = file.info(name);
-  std::string kind = concat(name_of(info.type), " [");
-  for (size_t i = 0; i < info.dims.size(); ++i) {
-    kind += concat(i == 0 ? "" : ", ", info.dims[i]);
-  }
-  kind += "]";
+  const std::string kind = concat(name_of(info.type), " ", to_string(info.dims));
   scratch.resize(info.num_bytes());
   file.read_raw(name, info.type, scratch.data(), scratch.size());
   feed(hash, name, kind, scratch.data(), scratch.size());

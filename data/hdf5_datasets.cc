@@ -79,22 +79,6 @@ bool stored_type_of(hid_t type, StoredType& out) {
   return false;
 }
 
-std::string describe(const Dims& dims) {
-  std::string text = "[";
-  for (size_t i = 0; i < dims.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(dims[i]);
-  }
-  return text + "]";
-}
-
-int64_t product(const Dims& dims) {
-  int64_t count = 1;
-  for (const int64_t dim : dims) {
-    count *= dim;
-  }
-  return count;
-}
-
 std::vector<hsize_t> to_hsize(const Dims& dims) { return {dims.begin(), dims.end()}; }
 
 Id make_space(const Dims& dims) {
@@ -112,39 +96,15 @@ Id intermediate_groups() {
 
 }  // namespace
 
-size_t size_of(StoredType type) {
-  switch (type) {
-    case StoredType::u8:
-      return 1;
-    case StoredType::u16:
-      return 2;
-    case StoredType::u32:
-    case StoredType::i32:
-    case StoredType::f32:
-      return 4;
-    case StoredType::i64:
-    case StoredType::f64:
-      return 8;
-  }
-  throw std::logic_error("hdf5: unknown StoredType");
-}
-
-std::string_view name_of(StoredType type) {
-  constexpr std::string_view kNames[] = {"u8", "u16", "u32", "i32", "i64", "f32", "f64"};
-  return kNames[size_t(type)];
-}
-
-int64_t DatasetInfo::num_elements() const { return product(dims); }
-
 Dims clamp_chunk(const Dims& dims, const Dims& chunk, StoredType type) {
-  if (chunk.empty() || dims.empty() || product(dims) == 0) {
+  if (chunk.empty() || dims.empty() || num_elements(dims) == 0) {
     return {};
   }
   HALFTONE_CHECK(chunk.size() == dims.size(),
                  "clamp_chunk: chunk ",
-                 describe(chunk),
+                 to_string(chunk),
                  " and shape ",
-                 describe(dims),
+                 to_string(dims),
                  " differ in rank");
   Dims out(dims.size());
   for (size_t i = 0; i < dims.size(); ++i) {
@@ -152,7 +112,7 @@ Dims clamp_chunk(const Dims& dims, const Dims& chunk, StoredType type) {
   }
   const int64_t limit = ((int64_t{1} << 32) - 1) / int64_t(size_of(type));
   for (int64_t& side : out) {
-    while (side > 1 && product(out) > limit) {
+    while (side > 1 && num_elements(out) > limit) {
       side = (side + 1) / 2;
     }
   }
@@ -177,7 +137,7 @@ void Hdf5File::write_raw(const std::string& name,
                          size_t num_bytes,
                          const Dims& chunk) {
   HALFTONE_CHECK(std::all_of(dims.begin(), dims.end(), [](int64_t dim) { return dim >= 0; }) &&
-                     size_t(product(dims)) * size_of(type) == num_bytes,
+                     size_t(num_elements(dims)) * size_of(type) == num_bytes,
                  "hdf5: ",
                  name,
                  ": ",
@@ -185,7 +145,7 @@ void Hdf5File::write_raw(const std::string& name,
                  " bytes given for ",
                  name_of(type),
                  " ",
-                 describe(dims));
+                 to_string(dims));
   const Id links = intermediate_groups();
   const Id layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_obj_track_times(layout, 0);  // the same content gives the same file
@@ -255,7 +215,7 @@ void Hdf5File::read_raw(const std::string& name,
                      ": is ",
                      name_of(found.type),
                      " ",
-                     describe(found.dims),
+                     to_string(found.dims),
                      " (",
                      found.num_bytes(),
                      " bytes), expected ",
@@ -274,7 +234,7 @@ void Hdf5File::read_raw(const std::string& name,
 int64_t Hdf5File::row_elements(const std::string& name) const {
   const DatasetInfo found = info(name);
   HALFTONE_CHECK(!found.dims.empty(), "hdf5: ", name, ": a scalar has no rows");
-  return product(Dims(found.dims.begin() + 1, found.dims.end()));
+  return num_elements(Dims(found.dims.begin() + 1, found.dims.end()));
 }
 
 void Hdf5File::read_rows_raw(
@@ -291,10 +251,10 @@ void Hdf5File::read_rows_raw(
                  " to ",
                  first + count,
                  " asked of ",
-                 describe(found.dims));
+                 to_string(found.dims));
   Dims block = found.dims;
   block[0] = count;
-  if (product(block) == 0) {
+  if (num_elements(block) == 0) {
     return;
   }
   const Id dataset(H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose);

@@ -15,42 +15,16 @@
 #include <variant>
 #include <vector>
 
+#include "data/stored_type.h"
+
 namespace halftone {
-
-/// Element types of datasets, as stored: little-endian integers and IEEE floats.
-enum class StoredType : uint8_t { u8, u16, u32, i32, i64, f32, f64 };
-
-size_t size_of(StoredType type);
-std::string_view name_of(StoredType type);
-
-template <class T>
-inline constexpr StoredType kStoredTypeOf = [] {
-  static_assert(sizeof(T) == 0, "no StoredType for this type");
-  return StoredType::u8;
-}();
-template <>
-inline constexpr StoredType kStoredTypeOf<uint8_t> = StoredType::u8;
-template <>
-inline constexpr StoredType kStoredTypeOf<uint16_t> = StoredType::u16;
-template <>
-inline constexpr StoredType kStoredTypeOf<uint32_t> = StoredType::u32;
-template <>
-inline constexpr StoredType kStoredTypeOf<int32_t> = StoredType::i32;
-template <>
-inline constexpr StoredType kStoredTypeOf<int64_t> = StoredType::i64;
-template <>
-inline constexpr StoredType kStoredTypeOf<float> = StoredType::f32;
-template <>
-inline constexpr StoredType kStoredTypeOf<double> = StoredType::f64;
-
-using Dims = std::vector<int64_t>;
 
 struct DatasetInfo {
   StoredType type;
   Dims dims;
   std::string dtype;  ///< the `dtype` attribute ("bf16", "e4m3"), else the name of `type`
 
-  int64_t num_elements() const;
+  int64_t num_elements() const { return halftone::num_elements(dims); }
   size_t num_bytes() const { return size_t(num_elements()) * size_of(type); }
 };
 
