@@ -50,32 +50,33 @@ HALFTONE_HD constexpr T group_sum(const T* lanes) {
          ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
-/// The row tree over one chunk of `count` <= 4096 elements. element(i) is called once for each i in
-/// [0, count).
+/// The row tree over one chunk of 0 <= count <= 4096 elements. element(i) is called once for each i
+/// in [0, count).
 template <class T, class Element>
-T chunk_sum(int64_t count, Element&& element) {
+T chunk_sum(int count, Element&& element) {
   // Lanes are never -0, and adding +0 to anything else changes nothing, so lanes and groups without
   // elements are left out.
   alignas(64) T lanes[kRowLanes];
   alignas(64) T groups[kRowGroups];
+  const auto at = [&](int i) -> T { return element(int64_t{i}); };
   int num_groups = kRowGroups;
   if (count >= kRowLanes) {
     for (int lane = 0; lane < kRowLanes; ++lane) {
-      lanes[lane] = T(0) + element(int64_t{lane});
+      lanes[lane] = T(0) + at(lane);
     }
-    int64_t begin = kRowLanes;
+    int begin = kRowLanes;
     for (; begin + kRowLanes <= count; begin += kRowLanes) {
       for (int lane = 0; lane < kRowLanes; ++lane) {
-        lanes[lane] += element(begin + lane);
+        lanes[lane] += at(begin + lane);
       }
     }
-    for (int64_t i = begin; i < count; ++i) {
-      lanes[i - begin] += element(i);
+    for (int lane = 0; lane < count - begin; ++lane) {
+      lanes[lane] += at(begin + lane);
     }
   } else {
-    num_groups = static_cast<int>((count + kRowGroup - 1) / kRowGroup);
-    for (int64_t i = 0; i < count; ++i) {
-      lanes[i] = T(0) + element(i);
+    num_groups = (count + kRowGroup - 1) / kRowGroup;
+    for (int lane = 0; lane < count; ++lane) {
+      lanes[lane] = T(0) + at(lane);
     }
     std::fill(lanes + count, lanes + num_groups * kRowGroup, T(0));
   }
@@ -90,14 +91,23 @@ T chunk_sum(int64_t count, Element&& element) {
   return count > 0 ? groups[0] : T(0);
 }
 
+namespace detail {
+
+/// Elements of the chunk that starts at `begin` in a row or flat buffer of n.
+inline int chunk_length(int64_t n, int64_t begin) {
+  return static_cast<int>(std::min<int64_t>(n - begin, kRowChunk));
+}
+
+}  // namespace detail
+
 /// The row tree over n >= 0 elements: element(i) is called once for each i in [0, n), in an
 /// unspecified order. 0 for n = 0.
 template <class T, class Element>
 T row_sum(int64_t n, Element&& element) {
-  T sum = chunk_sum<T>(std::min<int64_t>(n, kRowChunk), element);
+  T sum = chunk_sum<T>(detail::chunk_length(n, 0), element);
   for (int64_t begin = kRowChunk; begin < n; begin += kRowChunk) {
-    sum += chunk_sum<T>(std::min<int64_t>(n - begin, kRowChunk),
-                        [&](int64_t i) { return element(begin + i); });
+    sum +=
+        chunk_sum<T>(detail::chunk_length(n, begin), [&](int64_t i) { return element(begin + i); });
   }
   return sum;
 }
@@ -107,17 +117,22 @@ T row_sum(int64_t n, Element&& element) {
 template <class T, class Element>
 T row_max(int64_t n, Element&& element) {
   constexpr int kLanes = 32;  // enough to hide the latency of a comparison
-  alignas(64) T lanes[kLanes];
-  std::fill(lanes, lanes + kLanes, -std::numeric_limits<T>::infinity());
-  int64_t begin = 0;
-  for (; begin + kLanes <= n; begin += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] = maximum(lanes[lane], element(begin + lane));
-    }
-  }
   T largest = -std::numeric_limits<T>::infinity();
-  for (const T lane : lanes) {
-    largest = maximum(largest, lane);
+  int64_t begin = 0;
+  if (n >= kLanes) {
+    alignas(64) T lanes[kLanes];
+    std::fill(lanes, lanes + kLanes, largest);
+    for (; begin + kLanes <= n; begin += kLanes) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        lanes[lane] = maximum(lanes[lane], element(begin + lane));
+      }
+    }
+    for (int stride = kLanes / 2; stride > 0; stride /= 2) {
+      for (int lane = 0; lane < stride; ++lane) {
+        lanes[lane] = maximum(lanes[lane], lanes[lane + stride]);
+      }
+    }
+    largest = lanes[0];
   }
   for (; begin < n; ++begin) {
     largest = maximum(largest, element(begin));
@@ -135,7 +150,7 @@ T flat_sum(int64_t size, Element&& element) {
   parallel_for_range(num_chunks, kGrain, [&](int64_t first, int64_t last) {
     for (int64_t chunk = first; chunk < last; ++chunk) {
       const int64_t begin = chunk * kRowChunk;
-      sums[chunk] = chunk_sum<T>(std::min<int64_t>(size - begin, kRowChunk),
+      sums[chunk] = chunk_sum<T>(detail::chunk_length(size, begin),
                                  [&](int64_t i) { return element(begin + i); });
     }
   });
