@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -90,11 +89,11 @@ void describe_missing_cpu_features(CpuFeatures missing, char* text, size_t size)
   if (missing == 0) {
     return;
   }
-  char names[512] = "";  // all names together take 250
+  char names[512];  // all of them together take 250
+  int used = 0;
   for (int i = 0; i < kNumFeatures; ++i) {
     if ((missing >> i & 1) != 0) {
-      std::strcat(names, " ");
-      std::strcat(names, kFeatures[i].name);
+      used += std::snprintf(names + used, sizeof names - used, " %s", kFeatures[i].name);
     }
   }
   std::snprintf(text,
