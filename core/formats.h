@@ -22,7 +22,7 @@
 #ifdef __CUDACC__
 #define HALFTONE_HD_INLINE __host__ __device__ __forceinline__
 #else
-#define HALFTONE_HD_INLINE [[gnu::always_inline]] inline
+#define HALFTONE_HD_INLINE __attribute__((always_inline)) inline
 #endif
 
 namespace halftone {
@@ -148,15 +148,15 @@ template <class Word>
 HALFTONE_HD_INLINE constexpr Word shift_round(
     Word base, Word significand, int shift, Rounding rounding, uint32_t draw) {
   constexpr int kLimit = 8 * sizeof(Word) - 2;
-  const int s = shift < kLimit
-                    ? shift
-                    : kLimit;  // beyond it the quotient is 0 and the remainder stays below a half
+  const int s = shift < kLimit ? shift : kLimit;  // beyond it nothing but a remainder is left
   const Word one = 1;
+  const Word mask = (one << s) - 1;
   const Word floor = base + (significand >> s);
-  const Word remainder = significand & ((one << s) - 1);
-  if (rounding == Rounding::nearest) {
-    return floor + (2 * remainder + (floor & 1) > one << s);
+  if (rounding ==
+      Rounding::nearest) {  // add just under a half, or a half where the quotient is odd
+    return base + ((significand + (mask >> 1) + (mask & floor & 1)) >> s);
   }
+  const Word remainder = significand & mask;
   if (rounding == Rounding::stochastic) {
     const int t = shift < 95 ? shift : 95;  // fraction * 2^32 = remainder * 2^(32 - t)
     const uint64_t wide = remainder;
@@ -206,7 +206,9 @@ HALFTONE_HD_INLINE constexpr uint32_t encode(
   const bool stops = f.saturates(overflow) || (rounding == Rounding::zero && !infinite);
   const uint32_t beyond = f.has_infinity() ? f.infinity_code() : nan_code;
   uint32_t result = static_cast<uint32_t>(code);
-  if (infinite || code > max_code) {
+  // The source's infinity rounds to a code past max_code, but for e8m<M>, which has a number there.
+  const bool wide = f.exponent_bits == 8 && !f.has_infinity();
+  if (code > max_code || (wide && infinite)) {
     result = stops ? max_code : beyond;
   }
   const bool is_nan = magnitude > kInfinity || (is_scale && negative && magnitude > 0) ||
@@ -263,7 +265,7 @@ HALFTONE_HD_INLINE constexpr float decode(Format f, uint32_t code) {
   if (f.has_infinity() && magnitude >= f.infinity_code()) {
     bits = 0x7f800000u | (magnitude << shift);
   }
-  if (f.has_nan() && magnitude == f.nan_code()) {
+  if (f.has_nan() && !f.has_infinity() && magnitude == f.nan_code()) {
     bits = 0x7fffffffu;
   }
   return std::bit_cast<float>(bits | sign);
