@@ -39,9 +39,7 @@ check_formatting() {
 
 examples/prerequisites.sh
 check_formatting
-if [ -x /usr/local/cuda/bin/nvcc ]; then
-  PATH=$PATH:/usr/local/cuda/bin
-fi
+PATH=$PATH:/usr/local/cuda/bin  # where NVIDIA's packages put nvcc
 if command -v ninja >/dev/null; then
   export CMAKE_GENERATOR=Ninja
 fi
