@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# From nothing to trained networks, on Debian 12 or Ubuntu 24.04, as root or with sudo: installs what
+# is missing, builds Halftone, fetches MNIST, trains one MLP in fp32, bf16, fp16 and fp8-block and
+# compares them. Can be repeated: what is there is used again. Logs go to build/quickstart.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+recipes=(fp32 bf16 fp16 fp8-block)
+epochs=3
+results=build/quickstart
+generated="GENERATED DIGITS, NOT MNIST: no source of MNIST could be reached"
+
+say() { printf '\n== %s\n' "$*"; }
+
+# value FIELD LOG: one field of the log's summary event.
+value() { sed -n '/"event": *"summary"/s/.*"'"$1"'": *"\{0,1\}\([^,}"]*\).*/\1/p' "$2"; }
+
+# data: where MNIST is, or nothing.
+find_mnist() { data=$(data/fetch.sh mnist) || data=; }
+
+has_curl=$(command -v curl || true)
+if [ -n "$has_curl" ]; then
+  find_mnist
+else
+  find_mnist 2>/dev/null  # it may be here already
+fi
+if [ -n "$data" ]; then
+  echo "Halftone: the data is MNIST, in $data"
+elif [ -n "$has_curl" ]; then
+  echo "$generated."
+else
+  echo "Halftone: MNIST is not here yet. Where it cannot be fetched, digits are generated; the last line says so."
+fi
+
+examples/prerequisites.sh curl ca-certificates
+if [ -z "$data$has_curl" ]; then
+  find_mnist
+  [ -n "$data" ] || say "$generated."
+fi
+
+say "Building in build"
+PATH=$PATH:/usr/local/cuda/bin  # where NVIDIA's packages put nvcc
+if command -v ninja >/dev/null; then
+  export CMAKE_GENERATOR=Ninja
+fi
+options=()
+if [ ! -e build/CMakeCache.txt ] && ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+  options=(-DHALFTONE_CUDA=OFF)
+fi
+cmake --preset release "${options[@]}"
+cmake --build build --parallel "$(nproc)" --target train_mlp
+
+mkdir -p "$results"
+for recipe in "${recipes[@]}"; do
+  say "Training the MLP for $epochs epochs in $recipe"
+  build/bin/train_mlp --data "${data:-synthetic}" --precision "$recipe" --epochs $epochs --log "$results/$recipe.jsonl"
+done
+
+say "The same network, data and seed; one recipe a line"
+printf '%-12s %10s %10s %10s %12s\n' recipe accuracy loss seconds samples/s
+for recipe in "${recipes[@]}"; do
+  log=$results/$recipe.jsonl
+  printf '%-12s %9.2f%% %10.4f %10.1f %12.0f\n' "$recipe" \
+    "$(awk -v a="$(value accuracy "$log")" 'BEGIN { print 100 * a }')" \
+    "$(value val_loss "$log")" "$(value seconds "$log")" "$(value samples_per_s "$log")"
+done
+if [ -z "$data" ]; then
+  say "$generated."
+fi
