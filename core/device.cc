@@ -15,4 +15,8 @@ void throw_no_cuda(std::string_view op) {
       concat(op, ": the tensor lives on a GPU, but this build has no CUDA code"));
 }
 
+void throw_not_on_gpu(std::string_view op) {
+  throw std::logic_error(std::string(op) + ": not available on a GPU yet; use --device cpu");
+}
+
 }  // namespace halftone
