@@ -7,33 +7,10 @@
 
 #include <bit>
 #include <cstdint>
-#include <string_view>
 
 #include "core/formats.h"
 
 namespace halftone {
-
-/// With s0 = max(RN(amax / max(format)), 2^-126) and emax = floor(log2 max(format)):
-/// fp32: s0. e8m0 ("RCEIL"): the smallest power of two >= s0. e8m0_ceil: 2^(ceil(log2 amax) -
-/// emax). e8m0_floor (OCP MX): 2^(floor(log2 amax) - emax). e4m3: an E4M3 block scale under one
-/// FP32 scale a tensor (NVFP4).
-enum class ScaleRule : uint8_t { fp32, e8m0, e8m0_ceil, e8m0_floor, e4m3 };
-
-constexpr std::string_view name_of(ScaleRule rule) {
-  switch (rule) {
-    case ScaleRule::fp32:
-      return "fp32";
-    case ScaleRule::e8m0:
-      return "e8m0";
-    case ScaleRule::e8m0_ceil:
-      return "e8m0-ceil";
-    case ScaleRule::e8m0_floor:
-      return "e8m0-floor";
-    case ScaleRule::e4m3:
-      return "e4m3";
-  }
-  return "?";
-}
 
 /// The larger magnitude of two, by bits: NaN beats infinity beats every number. Folding a block
 /// with it gives amax.
@@ -62,8 +39,10 @@ HALFTONE_HD_INLINE constexpr float power_with_field(int field) {
 
 }  // namespace detail
 
-/// s of a block under a rule of one level (e4m3 has two: nvfp4_* below; it gives NaN here). amax >=
-/// 0, infinite or NaN.
+/// s of a block, with s0 = max(RN(amax / max(format)), 2^-126) and emax = floor(log2 max(format)).
+/// fp32: s0. e8m0 ("RCEIL"): the smallest power of two >= s0. e8m0_ceil: 2^(ceil(log2 amax) -
+/// emax). e8m0_floor (OCP MX): 2^(floor(log2 amax) - emax). e4m3 has two levels (nvfp4_* below):
+/// NaN. amax >= 0, infinite or NaN.
 HALFTONE_HD_INLINE constexpr float block_scale(ScaleRule rule, Format f, float amax) {
   constexpr uint32_t kFraction =
       (1u << 23) - 1;  // adding it carries into the exponent unless the fraction is zero

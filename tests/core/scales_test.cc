@@ -58,8 +58,7 @@ TEST(Scales, FollowTheirRulesAcrossTheRange) {
     for (const float amax : values) {
       for (const ScaleRule rule : kRules) {
         const float s = block_scale(rule, f, amax);
-        ASSERT_EQ(s, rule_in_words(rule, f, amax))
-            << name << " " << name_of(rule) << " of " << amax;
+        ASSERT_EQ(s, rule_in_words(rule, f, amax)) << name << " " << int(rule) << " of " << amax;
         ASSERT_EQ(reciprocal_scale(s), static_cast<float>(1.0 / double{s}));
         ASSERT_TRUE(std::isfinite(amax * reciprocal_scale(s)));
         if (rule != ScaleRule::fp32) {
@@ -141,7 +140,7 @@ TEST(Cases, FC28_TinyBlocksStayFinite) {
       const float back = decode(kE4M3, encode(kE4M3, amax * r)) * s;
       ASSERT_TRUE(std::isfinite(back));
       const float quantum = std::max(back * 0x1p-3f, s * 0x1p-9f);
-      EXPECT_LE(std::fabs(back - amax), quantum) << name_of(rule) << " " << amax;
+      EXPECT_LE(std::fabs(back - amax), quantum) << int(rule) << " " << amax;
     }
   }
 }
