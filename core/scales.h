@@ -44,8 +44,8 @@ HALFTONE_HD_INLINE constexpr float power_with_field(int field) {
 /// emax). e8m0_floor (OCP MX): 2^(floor(log2 amax) - emax). e4m3 has two levels (nvfp4_* below):
 /// NaN. amax >= 0, infinite or NaN.
 HALFTONE_HD_INLINE constexpr float block_scale(ScaleRule rule, Format f, float amax) {
-  constexpr uint32_t kFraction =
-      (1u << 23) - 1;  // adding it carries into the exponent unless the fraction is zero
+  // Adding it carries into the exponent unless the fraction is zero.
+  constexpr uint32_t kFraction = (1u << 23) - 1;
   const uint32_t bits = std::bit_cast<uint32_t>(amax);
   const float s = detail::at_least_min_scale(amax / detail::largest(f));
   if (bits < 0x7f800000u) {
