@@ -5,13 +5,17 @@
 // Row tree, for a sum over n elements: the row is cut into chunks of 4096. In a chunk, element i
 // belongs to lane i % 256; a lane starts at +0 and adds its elements in ascending order. The 8
 // lanes of a group (lanes 8g to 8g+7) are combined in pairs 4 apart, then 2, then 1; the 32 groups
-// in pairs 16 apart, then 8, 4, 2, 1. Chunk sums are added in ascending order. (A warp takes a
-// chunk: a thread reads 8 consecutive elements at a time, and the groups meet in a butterfly of
-// shuffles.) Column tree, for sums over rows: panels of 128 rows; in a panel, rows 8 apart are
-// paired, then 1, 2, 4, 16, 32, 64 apart; a missing row is +0. Panel sums are added in ascending
-// order. (The order in which the accumulators of mma and wgmma meet: the two rows of a thread, its
-// quads' neighbours, the warps.) A flat buffer: chunks of 4096 as above, whose sums are then the
-// elements of a row. The maximum is associative, so it needs no tree.
+// in pairs 16 apart, then 8, 4, 2, 1. Chunk sums are added in ascending order. (On a GPU a warp
+// takes a chunk: a thread reads 8 consecutive elements at a time, and the groups meet in a
+// butterfly of shuffles.)
+//
+// Column tree, for sums over rows: panels of 128 rows; in a panel, rows 8 apart are paired, then
+// 1, 2, 4, 16, 32, 64 apart; a missing row is +0. Panel sums are added in ascending order. (The
+// order in which accumulators of mma and wgmma meet: the two rows of a thread, lanes, warps,
+// warpgroups.)
+//
+// A flat buffer: chunks of 4096 as above, whose sums are then the elements of a row. The maximum is
+// associative and commutative, so it needs no tree.
 #pragma once
 
 #include <algorithm>
@@ -26,11 +30,11 @@
 
 namespace halftone {
 
-inline constexpr int kRowChunk = 4096;
+inline constexpr int kRowChunk = 4096;  // elements
 inline constexpr int kRowLanes = 256;
 inline constexpr int kRowGroup = 8;  // consecutive lanes that one GPU thread holds
 inline constexpr int kRowGroups = kRowLanes / kRowGroup;
-inline constexpr int kColumnPanel = 128;
+inline constexpr int kColumnPanel = 128;  // rows
 
 /// The larger of two; NaN if either is (payload not promised), and +0 of two zeros unless both are
 /// -0.
