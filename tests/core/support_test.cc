@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <system_error>
@@ -14,10 +13,10 @@
 #include "tests/support/close.h"
 #include "tests/support/guarded.h"
 #include "tests/support/run_program.h"
-#include "tests/support/temp_dir.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/tolerance.h"
 
-namespace halftone::test {
+namespace halftone::testing {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -108,14 +107,14 @@ TEST(Guarded, FailsWhenAGuardIsOverwritten) {
       "written 1 bytes before the buffer");
 }
 
-TEST(TempDirTest, IsUniqueAndGoesWithItsScope) {
+TEST(TempFolderTest, IsUniqueAndGoesWithItsScope) {
   std::filesystem::path path;
   {
-    const TempDir folder, other;
+    const TempFolder folder, other;
     path = folder.path();
     EXPECT_NE(path, other.path());
     std::filesystem::create_directory(path / "inner");
-    std::ofstream(folder.file("inner/file")) << "text";
+    folder.write("inner/file", "text");
     EXPECT_TRUE(std::filesystem::exists(path / "inner/file"));
   }
   EXPECT_FALSE(std::filesystem::exists(path));
@@ -131,7 +130,7 @@ TEST(RunProgram, KeepsOutputAndExitCode) {
 }
 
 TEST(RunProgram, PassesInputEnvironmentAndFolder) {
-  const TempDir folder;
+  const TempFolder folder;
   const ProgramResult result = run_program("/bin/sh",
                                            {"-c", "cat; echo $HALFTONE_TEST; pwd"},
                                            {.environment = {"HALFTONE_TEST=value"},
@@ -169,4 +168,4 @@ TEST(RunProgram, ThrowsWhenThereIsNoSuchProgram) {
 }
 
 }  // namespace
-}  // namespace halftone::test
+}  // namespace halftone::testing

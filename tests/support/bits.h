@@ -13,7 +13,7 @@
 #include <string>
 #include <type_traits>
 
-namespace halftone::test {
+namespace halftone::testing {
 
 /// The bytes of a value as one hexadecimal number (on a little-endian machine).
 template <class T>
@@ -58,4 +58,4 @@ template <class Actual, class Expected>
   return failure;
 }
 
-}  // namespace halftone::test
+}  // namespace halftone::testing

@@ -10,7 +10,7 @@
 
 #include "tests/support/tolerance.h"
 
-namespace halftone::test {
+namespace halftone::testing {
 
 enum class Nans { fail, match };  // match: a NaN is right exactly where one is expected
 
@@ -68,4 +68,4 @@ inline ::testing::AssertionResult close(double actual,
   return all_close(a, b, tolerance, nans);
 }
 
-}  // namespace halftone::test
+}  // namespace halftone::testing

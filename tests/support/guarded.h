@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace halftone::test {
+namespace halftone::testing {
 
 template <class T>
 class Guarded {
@@ -67,4 +67,4 @@ class Guarded {
   std::vector<unsigned char> bytes_;
 };
 
-}  // namespace halftone::test
+}  // namespace halftone::testing

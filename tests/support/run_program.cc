@@ -13,7 +13,7 @@
 #include <system_error>
 #include <utility>
 
-namespace halftone::test {
+namespace halftone::testing {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -188,4 +188,4 @@ ProgramResult run_program(const std::string& program,
   return result;
 }
 
-}  // namespace halftone::test
+}  // namespace halftone::testing

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace halftone::test {
+namespace halftone::testing {
 
 struct RunOptions {
   std::vector<std::string> environment = {};   // "NAME=VALUE", added to ours or replacing it
@@ -42,4 +42,4 @@ inline std::string built(std::string_view name) {
 }
 #endif
 
-}  // namespace halftone::test
+}  // namespace halftone::testing

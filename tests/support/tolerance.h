@@ -10,7 +10,7 @@
 #include "core/dtype.h"
 #include "core/reduce.h"
 
-namespace halftone::test {
+namespace halftone::testing {
 
 /// a and b agree if |a - b| <= atol + rtol * |b|.
 struct Tolerance {
@@ -75,4 +75,4 @@ inline int64_t row_tree_depth(int64_t n) {
   return (in_chunk + kRowLanes - 1) / kRowLanes + 8 + (n + kRowChunk - 1) / kRowChunk;
 }
 
-}  // namespace halftone::test
+}  // namespace halftone::testing
