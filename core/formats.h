@@ -42,6 +42,11 @@ enum class Rounding : uint8_t { nearest, stochastic, zero };
 /// formats take ieee.
 enum class Overflow : uint8_t { standard, saturate, ieee };
 
+/// Format and rounding of scales: fp32 keeps amax / max(format); e8m0 takes the smallest power of
+/// two that is not below it, e8m0_ceil and e8m0_floor round log2(amax) and subtract the format's
+/// largest exponent; e4m3 is NVFP4's, under one FP32 scale.
+enum class ScaleRule : uint8_t { fp32, e8m0, e8m0_ceil, e8m0_floor, e4m3 };
+
 /// A binary floating-point format: sign, E exponent bits of bias 2^(E-1)-1, M stored fraction bits.
 struct Format {
   int8_t exponent_bits;
