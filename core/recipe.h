@@ -13,7 +13,6 @@
 
 #include "core/dtype.h"
 #include "core/formats.h"
-#include "core/scales.h"
 
 namespace halftone {
 
