@@ -11,8 +11,8 @@
 #include <type_traits>
 
 #include "core/check.h"
+#include "core/convert.h"
 #include "core/dtype.h"
-#include "core/formats.h"
 
 namespace halftone {
 
@@ -24,10 +24,8 @@ using ComputeType = std::conditional_t<std::is_same_v<T, float> || std::is_same_
 
 template <class T>
 HALFTONE_HD_INLINE ComputeType<T> widen(T value) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    return decode(kBf16, value.bits);
-  } else if constexpr (std::is_same_v<T, Half>) {
-    return decode(kFp16, value.bits);
+  if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>) {
+    return to_float(value);
   } else {
     return static_cast<ComputeType<T>>(value);
   }
@@ -35,10 +33,8 @@ HALFTONE_HD_INLINE ComputeType<T> widen(T value) {
 
 template <class T>
 HALFTONE_HD_INLINE T narrow(ComputeType<T> value) {
-  if constexpr (std::is_same_v<T, BFloat16>) {
-    return {static_cast<uint16_t>(encode(kBf16, value))};
-  } else if constexpr (std::is_same_v<T, Half>) {
-    return {static_cast<uint16_t>(encode(kFp16, value))};
+  if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>) {
+    return from_float<T>(value);
   } else {
     return static_cast<T>(value);
   }

@@ -13,6 +13,7 @@
 
 #include "core/dtype.h"
 #include "core/formats.h"
+#include "core/scales.h"
 
 namespace halftone {
 

@@ -1,0 +1,72 @@
+// From a high-precision matrix to one operand of a GEMM: values rounded to a format, with the
+// scales that the precision asks for. Scales run along K, so the two products that read a matrix
+// along different axes quantise it twice, each time from the high-precision source; where blocks
+// are square or cover the whole tensor one quantisation serves both. Source: design of the scales
+// in core/scales.h (OCP MX 1.0; DeepSeek-V3, arXiv:2412.19437, section 3.3; NVFP4).
+#pragma once
+
+#include <string>
+
+#include "core/random.h"
+#include "core/recipe.h"
+#include "core/tensor.h"
+#include "ops/gemm/gemm.h"
+
+namespace halftone {
+
+/// The largest magnitudes of the last optimizer steps, for delayed scaling. What changes from step
+/// to step is in memory.
+struct AmaxHistory {
+  Tensor amax;     // f32 [history], a ring
+  Tensor pushed;   // i64 [1]: how many were pushed since the start
+  Tensor pending;  // f32 [1]: the largest of this step's micro-batches so far, -1 if none
+};
+
+AmaxHistory make_amax_history(int length, Device device);
+/// Ends an optimizer step: moves `pending`, if there is one, into the history.
+void push_amax(AmaxHistory& history);
+
+/// A matrix [rows, columns] as codes or rounded values in its own layout, and FP32 scales [K
+/// blocks, kept blocks]. Blocks are block_k elements along K and block_mn along the dimension kept;
+/// the pitch of the scales is a multiple of 4.
+struct QuantizedMatrix {
+  Tensor values;  // stored as GemmOperand says for the format
+  Tensor scales;  // f32 [ceil(K / block_k), pitch]; undefined where nothing is scaled
+  Format format = kFp32;
+  int k_axis = 1;
+  int64_t block_mn = GemmScales::kWhole;
+  int64_t block_k = GemmScales::kWhole;
+
+  /// The matrix as A [M, K] or B [K, N] of a GEMM whose K is the axis it was quantised along.
+  GemmOperand as_a() const;
+  GemmOperand as_b() const;
+  /// The same for the other axis; only where the scales serve both (see serves_both_axes).
+  QuantizedMatrix along(int k_axis) const;
+};
+
+/// Whether one quantisation serves products along either axis: no scales, one scale a tensor, or
+/// square blocks.
+bool serves_both_axes(const OperandPrecision& precision);
+
+struct QuantizeOptions {
+  AmaxHistory* history = nullptr;  // needed by delayed scaling, unused otherwise
+  bool observe =
+      false;  // delayed: this tensor's amax joins the history (training; evaluation never does)
+  RandomSource random;  // needed by stochastic rounding, whose draws belong to `purpose`
+  std::string purpose;
+  MemoryCategory category = MemoryCategory::activations;
+};
+
+/// Rounds x [rows, columns] (f32, bf16, f16) to one operand. k_axis says which axis the product
+/// sums over. No copy is made where x is stored in the format already. Scaling follows the
+/// precision; a non-finite value makes its block's scale NaN. Throws std::invalid_argument on a
+/// wrong rank, dtype or a missing history or random source.
+QuantizedMatrix quantize(const Tensor& x,
+                         int k_axis,
+                         const OperandPrecision& precision,
+                         const QuantizeOptions& options = {});
+
+/// RN(value * scale) for every element, [rows, columns] in FP32: what the operand stands for.
+Tensor dequantize(const QuantizedMatrix& q);
+
+}  // namespace halftone
