@@ -65,6 +65,7 @@ bool spin_until(bool may_spin, Done&& done) {
   return false;
 }
 
+// Contended words have a cache line each. NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding)
 class Pool {
  public:
   static Pool& instance() {

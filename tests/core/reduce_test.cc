@@ -234,5 +234,22 @@ TEST(Cases, FC51_SumOfSeventyThousandOnes) {
   EXPECT_EQ(bias_gradient, std::vector<float>(3, 70000.0f));
 }
 
+// The same sums on every compiler, instruction set and number of threads: exact inputs, recorded
+// bits.
+TEST(Cases, FC106_ReductionBitsAreTheRecordedOnes) {
+  const auto value = [](int64_t i) {  // 20 random bits times a power of two
+    const uint32_t hash = static_cast<uint32_t>(i) * 2654435761u;
+    return std::ldexp(static_cast<float>(static_cast<int32_t>(hash) >> 12),
+                      -static_cast<int>(hash % 13));
+  };
+  std::vector<float> columns(2);
+  column_sum(
+      1000, 2, [&](int64_t r, int64_t c) { return value(2 * r + c); }, columns.data());
+  EXPECT_EQ(bits_of(row_sum<float>(50304, value)), 0xc91ed53du);
+  EXPECT_EQ(bits_of(flat_sum<float>(1000000, value)), 0xc9914569u);
+  EXPECT_EQ(bits_of(columns[0]), 0xc97b1a07u);
+  EXPECT_EQ(bits_of(columns[1]), 0x48c46e74u);
+}
+
 }  // namespace
 }  // namespace halftone

@@ -74,6 +74,7 @@ std::vector<std::string> merged_environment(const std::vector<std::string>& addi
 
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> result;
+  result.reserve(strings.size() + 1);
   for (std::string& s : strings) {
     result.push_back(s.data());
   }
