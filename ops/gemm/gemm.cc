@@ -34,8 +34,11 @@ void gemm_cpu(const GemmProblem& problem, std::string_view kernel) {
                  name_of(problem.acc),
                  "; the CPU's kernel for it is ",
                  chosen);
-  HALFTONE_CHECK(problem.acc == Accumulator::fp32, "gemm: the CPU has acc=fp32 alone so far");
-  detail::gemm_eigen(problem);
+  if (problem.acc == Accumulator::fp32) {
+    detail::gemm_eigen(problem);
+  } else {
+    detail::gemm_emulated(problem);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // operand, what was expected and what was found.
 #include "core/check.h"
 #include "ops/gemm/gemm_cpu.h"
+#include "ops/gemm/tensor_core.h"
 
 namespace halftone::detail {
 namespace {
@@ -100,23 +101,7 @@ void check_accumulator(const GemmProblem& p) {
                  "gemm: acc=",
                  name_of(p.acc),
                  " is not defined for f64 operands; use acc=fp32");
-  const auto found = [&] { return concat(to_string(p.a.format), " x ", to_string(p.b.format)); };
-  const auto is_fp8 = [](const Format& f) { return f == kE4M3 || f == kE5M2; };
-  if (p.acc == Accumulator::hopper8) {
-    HALFTONE_CHECK(is_fp8(p.a.format) && is_fp8(p.b.format),
-                   "gemm: acc=hopper8 takes e4m3 and e5m2 operands alone; these are ",
-                   found());
-    return;
-  }
-  const Format format = compute_format(p.a.format, p.b.format);
-  HALFTONE_CHECK(format != kFp32,
-                 "gemm: acc=",
-                 name_of(p.acc),
-                 " takes operands that fit fp16, bf16 or tf32; these are ",
-                 found());
-  HALFTONE_CHECK(p.acc != Accumulator::fp16 || format == kFp16,
-                 "gemm: acc=fp16 takes operands that fit fp16 exactly; these are ",
-                 found());
+  tensor_core_unit(p.acc, p.a.format, p.b.format);
 }
 
 }  // namespace

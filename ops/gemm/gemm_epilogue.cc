@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <stdexcept>
 #include <type_traits>
-#include <vector>
 
 #include "core/check.h"
 #include "core/formats.h"
 #include "core/math.h"
-#include "core/parallel.h"
+#include "core/reduce.h"
 #include "ops/gemm/activation.h"
 
 namespace halftone::detail {
@@ -145,8 +145,30 @@ void finish_tile(const GemmProblem& p, const GemmRegion& tile, T* values, int64_
 }
 
 void finish_column_sums(const GemmProblem& p) {
-  if (p.epilogue.column_sums != nullptr) {
-    throw std::logic_error("gemm: column sums");
+  if (p.epilogue.column_sums == nullptr) {
+    return;
+  }
+  const auto sum = [&]<class T>(T* sums, auto value_at) {
+    column_sum(
+        p.M, p.N, [&](int64_t m, int64_t n) -> T { return value_at(m * p.d_stride + n); }, sums);
+  };
+  float* const sums = static_cast<float*>(p.epilogue.column_sums);
+  switch (p.d_dtype) {
+    case DType::f32:
+      return sum(sums, [d = static_cast<const float*>(p.d)](int64_t i) { return d[i]; });
+    case DType::bf16:
+      return sum(sums, [d = static_cast<const BFloat16*>(p.d)](int64_t i) {
+        return decode(kBf16, d[i].bits);
+      });
+    case DType::f16:
+      return sum(sums, [d = static_cast<const Half*>(p.d)](int64_t i) {
+        return decode(kFp16, d[i].bits);
+      });
+    case DType::f64:
+      return sum(static_cast<double*>(p.epilogue.column_sums),
+                 [d = static_cast<const double*>(p.d)](int64_t i) { return d[i]; });
+    default:
+      throw std::logic_error(concat("gemm: D of ", p.d_dtype));
   }
 }
 
