@@ -3,8 +3,10 @@
 # tools, made by debootstrap. By hand and as root; needs debootstrap, a Debian mirror in this system's
 # own apt configuration, about 3 GB in the folder given (default: under /tmp) and 20 minutes.
 #   tests/newcomer.sh [FOLDER]
+#   SUITE=trixie tests/newcomer.sh [FOLDER]   another Debian, with its newer compiler and libraries
 set -euo pipefail
 cd "$(dirname "$0")/.."
+suite=${SUITE:-bookworm}
 folder=${1:-$(mktemp -d /tmp/halftone-newcomer.XXXXXX)}
 base=$folder/base  # as debootstrap left it: made once
 root=$folder/root  # a copy, made anew each time
@@ -18,9 +20,9 @@ unmount() {
 trap unmount EXIT
 
 if [ ! -e "$folder/made" ]; then
-  mirror=$(apt-get indextargets --format '$(SITE) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
-    awk '$2 == "bookworm" && $3 == "main" && !mirror { mirror = $1 } END { print mirror }')
-  debootstrap --variant=minbase bookworm "$base" "${mirror:?this system has no Debian 12 mirror}"
+  mirror=$(apt-get indextargets --format '$(SITE) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |
+    awk '$2 == "main" && !mirror { mirror = $1 } END { print mirror }')
+  debootstrap --variant=minbase "$suite" "$base" "${mirror:?no Debian mirror is configured here}"
   touch "$folder/made"
 fi
 rm -rf --one-file-system "$root"
