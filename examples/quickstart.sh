@@ -15,15 +15,13 @@ say() { printf '\n== %s\n' "$*"; }
 # value FIELD LOG: one field of the log's summary event.
 value() { sed -n '/"event": *"summary"/s/.*"'"$1"'": *"\{0,1\}\([^,}"]*\).*/\1/p' "$2"; }
 
-# data: where MNIST is, or nothing.
-find_mnist() { data=$(data/fetch.sh mnist) || data=; }
+# data: where MNIST is, or nothing. What the search said is kept, for the first line is the verdict.
+messages=$(mktemp)
+trap 'rm -f "$messages"' EXIT
+find_mnist() { data=$(data/fetch.sh mnist 2>"$messages") || data=; }
 
 has_curl=$(command -v curl || true)
-if [ -n "$has_curl" ]; then
-  find_mnist
-else
-  find_mnist 2>/dev/null  # it may be here already
-fi
+find_mnist
 if [ -n "$data" ]; then
   echo "Halftone: the data is MNIST, in $data"
 elif [ -n "$has_curl" ]; then
@@ -31,10 +29,12 @@ elif [ -n "$has_curl" ]; then
 else
   echo "Halftone: MNIST is not here yet. Where it cannot be fetched, digits are generated; the last line says so."
 fi
+cat "$messages"
 
 examples/prerequisites.sh curl ca-certificates
 if [ -z "$data$has_curl" ]; then
   find_mnist
+  cat "$messages"
   [ -n "$data" ] || say "$generated."
 fi
 
