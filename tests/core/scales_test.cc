@@ -6,6 +6,10 @@
 #include <cmath>
 #include <vector>
 
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
 namespace halftone {
 namespace {
 
@@ -156,6 +160,22 @@ TEST(Cases, FC29_ScaleBytesDecodeByBits) {
     EXPECT_EQ(e8m0_code(decode(kE8M0, byte)), byte);
   }
 }
+
+#ifdef __SSE2__
+TEST(Cases, FC29_HoldsWhereTheMachineFlushesToZero) {
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040);  // flush results, and read subnormals as zero
+  const uint32_t smallest = std::bit_cast<uint32_t>(decode(kE8M0, 0));
+  const uint8_t code = e8m0_code(decode(kE8M0, 0));
+  const uint32_t subnormal = encode(parse_format("e8m7"), std::bit_cast<float>(smallest));
+  const float s = block_scale(ScaleRule::fp32, kE4M3, 1e-40f);
+  _mm_setcsr(before);
+  EXPECT_EQ(smallest, 0x00400000u);
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(subnormal, 0x40u);
+  EXPECT_EQ(s, 0x1p-126f);
+}
+#endif
 
 TEST(Cases, FC31_EachRuleHasItsOwnScale) {
   const float amax[] = {150, 448, 449, 957};
