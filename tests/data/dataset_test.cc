@@ -255,6 +255,14 @@ TEST(TokenDataset, SyntheticTextLoads) {
   EXPECT_GT(load_token_dataset("synthetic").train.size(), 100000u);
 }
 
+// Prose written for the project, so that a character model has something real to train on in tests.
+TEST(TokenDataset, CommittedTextLoads) {
+  const TokenDataset sample = load_token_dataset(HALFTONE_SOURCE_DIR "/data/samples/halftone.txt");
+  EXPECT_TRUE(sample.notes.empty());
+  EXPECT_LE(sample.train.size() + sample.val.size(), 65536u);
+  EXPECT_GT(sample.val.size(), 1000u);
+}
+
 TEST(KnownData, EnvironmentComesBeforeTheCache) {
   const TempFolder folder;
   const Environment data("HALFTONE_DATA", (folder / "data").string());
