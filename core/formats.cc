@@ -76,7 +76,6 @@ Format parse_format(std::string_view name) {
                       ieee ? Specials::ieee : Specials::nan_only};
   HALFTONE_CHECK(
       format.max_code() > 0, "format: '", name, "' holds no number but zero; give it more bits");
-  // e5m2i is e5m2, by its own name.
   return format;
 }
 

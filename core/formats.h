@@ -143,7 +143,7 @@ HALFTONE_HD constexpr double power_of_two(int exponent) {  // exponent -1022 to 
 }
 
 // base + significand / 2^shift, rounded; a tie goes to an even sum. shift may exceed the width of
-// Word; significand is below a quarter of its range.
+// Word, if significand is below a quarter of its range.
 template <class Word>
 HALFTONE_HD_INLINE constexpr Word shift_round(
     Word base, Word significand, int shift, Rounding rounding, uint32_t draw) {
@@ -152,8 +152,8 @@ HALFTONE_HD_INLINE constexpr Word shift_round(
   const Word one = 1;
   const Word mask = (one << s) - 1;
   const Word floor = base + (significand >> s);
-  if (rounding ==
-      Rounding::nearest) {  // add just under a half, or a half where the quotient is odd
+  if (rounding == Rounding::nearest) {
+    // Add just under a half, or a half where the sum is odd.
     return base + ((significand + (mask >> 1) + (mask & floor & 1)) >> s);
   }
   const Word remainder = significand & mask;
@@ -181,8 +181,8 @@ HALFTONE_HD_INLINE constexpr uint32_t encode(
   const bool is_scale = f.specials == Specials::scale;
 
   Word code = 0;
-  if (sizeof(Real) == 4 &&
-      f.exponent_bits == 8) {  // the source's own exponents: only the fraction gets shorter
+  if (sizeof(Real) == 4 && f.exponent_bits == 8) {
+    // The source's own exponents: only the fraction gets shorter.
     code = shift_round<Word>(0, magnitude, kFraction - f.mantissa_bits, rounding, draw);
   } else {
     // Subnormals of both sides lie on the grid of the smallest normal exponent. E8M0 has one normal
