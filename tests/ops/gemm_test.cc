@@ -5,10 +5,15 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
+#include "core/reduce.h"
+#include "tests/support/bits.h"
+#include "tests/support/close.h"
 #include "tests/support/gemm_case.h"
 
 namespace halftone {
@@ -16,59 +21,36 @@ namespace {
 
 using testing::GemmCase;
 using testing::GemmSpec;
+using testing::summed;
 
 const Device kCpu{};
 
-/// Half a unit in the last place of a format, relative.
-double half_ulp(DType dtype) {
-  switch (dtype) {
-    case DType::bf16:
-      return 0x1p-9;
-    case DType::f16:
-      return 0x1p-12;
-    case DType::f64:
-      return 0x1p-53;
-    default:
-      return 0x1p-25;
-  }
-}
-
-/// Runs the case and compares every output with the double reference. A sum of K terms, each added
-/// with a relative error of at most u = 2^-24 (2^-53 in double), is off by at most K u times the
-/// sum of magnitudes; the epilogue adds a few roundings of values of the size of its result, and
-/// the activations' slope is below 1.13.
+/// Runs the case and compares every output with the double reference. A sum of K terms is off by at
+/// most K roundings of the sum of magnitudes; the epilogue adds a few roundings of what it adds,
+/// and no activation is steeper than 1.13.
 void expect_close(const GemmSpec& spec) {
   GemmCase c(spec);
   gemm(c.problem, kCpu);
-  const double u = spec.d == DType::f64 ? 0x1p-53 : 0x1p-24;
-  double worst = 0;
+  const DType sum = spec.d == DType::f64 ? DType::f64 : DType::f32;
   for (int64_t i = 0; i < spec.batch; ++i) {
     for (int64_t m = 0; m < spec.M; ++m) {
       for (int64_t n = 0; n < spec.N; ++n) {
         const GemmCase::Product product = c.product(i, m, n);
         double pre = 0;
         const double expected = c.finish(product.value, i, m, n, &pre);
-        const double sum_bound = (spec.K + 4) * u * product.magnitude * 1.2;
-        const double bound = sum_bound + 16 * u * (1 + std::abs(pre) + std::abs(expected)) +
-                             2.01 * half_ulp(spec.d) * std::abs(expected);
-        const double error = std::abs(c.d.get(i, m, n) - expected);
-        worst = std::max(worst, error / bound);
-        ASSERT_TRUE(error <= bound)
-            << "D(" << i << ", " << m << ", " << n << ") is " << c.d.get(i, m, n) << ", expected "
-            << expected << " within " << bound;
+        const double magnitude =
+            1.13 * (product.magnitude + 10);  // the epilogue's own terms are below 10
+        ASSERT_TRUE(close(c.d.get(i, m, n), expected, summed(spec.K + 16, magnitude, sum, spec.d)))
+            << "D(" << i << ", " << m << ", " << n << ")";
         if (spec.pre_activation) {
-          const double off = std::abs(c.pre.get(i, m, n) - pre);
-          ASSERT_TRUE(off <= sum_bound + 4 * u * (1 + std::abs(pre)) +
-                                 2.01 * half_ulp(spec.d) * std::abs(pre))
-              << "pre-activation (" << m << ", " << n << ")";
+          ASSERT_TRUE(close(c.pre.get(i, m, n), pre, summed(spec.K + 2, magnitude, sum, spec.d)))
+              << "pre-activation (" << i << ", " << m << ", " << n << ")";
         }
       }
     }
   }
-  EXPECT_TRUE(c.d.gaps_intact(spec.batch));
-  if (spec.pre_activation) {
-    EXPECT_TRUE(c.pre.gaps_intact(spec.batch));
-  }
+  EXPECT_TRUE(c.d.gaps_intact());
+  EXPECT_TRUE(!spec.pre_activation || c.pre.gaps_intact());
 }
 
 TEST(Gemm, HandComputedProduct) {
@@ -89,6 +71,9 @@ TEST(Gemm, HandComputedProduct) {
   EXPECT_EQ(d[3], 43);
 }
 
+constexpr Format kE3M4{3, 4, Specials::nan_only};
+constexpr Format kE5M12{5, 12, Specials::nan_only};  // more than 8 bits: stored as FP32
+
 TEST(Gemm, TranspositionsAndSizesMatchDouble) {
   for (const int64_t M : {1, 2, 7, 48, 131}) {
     for (const int64_t N : {1, 4, 13, 47, 48, 49, 97}) {
@@ -108,6 +93,162 @@ TEST(Gemm, TranspositionsAndSizesMatchDouble) {
       }
     }
   }
+}
+
+TEST(Gemm, FormatsScalesAndBatchesMatchDouble) {
+  for (const Format& format :
+       {kFp32, kTf32, kBf16, kFp16, kE4M3, kE5M2, kE2M1, kE2M3, kE3M4, kE5M12}) {
+    for (const int layout : {0, 1, 2, 3}) {
+      SCOPED_TRACE(::testing::Message() << to_string(format) << " layout " << layout);
+      GemmSpec spec{.M = 19, .N = 50, .K = 300, .batch = 3, .a = format, .b = format, .row_gap = 5};
+      spec.a_transposed = layout / 2 == 1;
+      spec.b_transposed = layout % 2 == 1;
+      spec.broadcast_b = layout == 2;
+      expect_close(spec);
+      spec.a_block_mn = 1;
+      spec.b_block_mn = 128;
+      spec.a_block_k = spec.b_block_k = 128;
+      expect_close(spec);
+      spec.b = kE4M3;
+      spec.a_block_k = 16;
+      spec.promote = 96;
+      expect_close(spec);
+      spec.a_block_k = spec.b_block_k = GemmScales::kWhole;
+      expect_close(spec);
+    }
+  }
+}
+
+TEST(Gemm, EpiloguesMatchDouble) {
+  for (const DType d : {DType::f32, DType::bf16, DType::f16, DType::f64}) {
+    for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu}) {
+      for (int bits = 0; bits < 32; ++bits) {
+        GemmSpec spec{.M = 21, .N = 300, .K = 40, .batch = 2, .d = d, .row_gap = 1};
+        spec.activation = activation;
+        spec.bias = bits & 1;
+        spec.residual = bits & 2;
+        spec.pre_activation = (bits & 12) == 4;
+        spec.gradient = (bits & 12) == 8 && activation != Activation::none;
+        spec.accumulate = (bits & 16) && (d == DType::f32 || d == DType::f64);
+        spec.bias_dtype = d;
+        SCOPED_TRACE(::testing::Message()
+                     << name_of(d) << " activation " << int(activation) << " options " << bits);
+        expect_close(spec);
+      }
+    }
+  }
+}
+
+TEST(Gemm, ColumnSumsAreTheColumnTreeOfWhatWasStored) {
+  for (const DType d : {DType::f32, DType::bf16, DType::f16}) {
+    for (const int64_t M : {1, 128, 129, 300}) {
+      GemmCase c({.M = M, .N = 70, .K = 9, .d = d, .row_gap = 2, .column_sums = true});
+      gemm(c.problem, kCpu);
+      std::vector<float> expected(70);
+      column_sum(
+          M,
+          70,
+          [&](int64_t m, int64_t n) { return static_cast<float>(c.d.get(0, m, n)); },
+          expected.data());
+      EXPECT_TRUE(testing::same_bits(c.column_sums, expected));
+    }
+  }
+}
+
+TEST(Gemm, NonFiniteValuesReachTheirRowsAndColumnsAlone) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const Accumulator acc : {Accumulator::fp32, Accumulator::hopper16}) {
+    GemmCase c({.M = 5, .N = 60, .K = 40, .a = kBf16, .b = kBf16, .acc = acc});
+    c.a.set(0, 1, 7, std::nan(""));
+    c.a.set(0, 2, 3, inf);
+    c.b.set(0, 3, 11, 0.0f);  // inf * 0
+    gemm(c.problem, kCpu);
+    for (int64_t n = 0; n < 60; ++n) {
+      EXPECT_TRUE(std::isfinite(c.d.get(0, 0, n)));
+      EXPECT_TRUE(std::isnan(c.d.get(0, 1, n)));
+      EXPECT_TRUE(n == 11 ? std::isnan(c.d.get(0, 2, n)) : std::isinf(c.d.get(0, 2, n)));
+      EXPECT_TRUE(std::isfinite(c.d.get(0, 4, n)));
+    }
+  }
+}
+
+TEST(Gemm, OutputIsNotReadUnlessItAccumulates) {
+  for (const Accumulator acc : {Accumulator::fp32, Accumulator::ampere16}) {
+    GemmCase c({.M = 3, .N = 5, .K = 0, .a = kFp16, .b = kFp16, .acc = acc});  // D starts as NaN
+    gemm(c.problem, kCpu);
+    for (int64_t n = 0; n < 5; ++n) {
+      EXPECT_EQ(c.d.get(0, 2, n), 0.0);
+    }
+  }
+}
+
+template <class Change>
+void expect_refused(Change change, const std::string& words) {
+  GemmCase c({.M = 4, .N = 6, .K = 8});
+  change(c.problem);
+  try {
+    gemm(c.problem, kCpu);
+    FAIL() << "not refused; expected: " << words;
+  } catch (const std::invalid_argument& error) {
+    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    EXPECT_EQ(std::string(error.what()).rfind("gemm: ", 0), 0u) << error.what();
+  }
+}
+
+TEST(Gemm, MalformedProblemsAreRefused) {
+  expect_refused([](GemmProblem& p) { p.M = -1; }, "must not be negative; they are -1, 6, 8 and 1");
+  expect_refused([](GemmProblem& p) { p.a.data = nullptr; }, "A has no data");
+  expect_refused([](GemmProblem& p) { p.a.stride = 7; },
+                 "A is stored as [4, 8], so its row stride must be at least 8; it is 7");
+  expect_refused([](GemmProblem& p) { p.b.transposed = true; },
+                 "B (transposed) is stored as [6, 8]");
+  expect_refused([](GemmProblem& p) { p.d = nullptr; }, "D has no data");
+  expect_refused([](GemmProblem& p) { p.d_stride = 5; }, "must be at least 6; it is 5");
+  expect_refused([](GemmProblem& p) { p.d_dtype = DType::u8; }, "D has dtype u8");
+  expect_refused([](GemmProblem& p) { p.d_dtype = DType::f64, p.a.format = kBf16; },
+                 "its format is bf16");
+  expect_refused([](GemmProblem& p) { p.d_dtype = DType::bf16, p.accumulate = true; },
+                 "needs D in f32, it is bf16");
+  expect_refused([](GemmProblem& p) { p.batch = 2, p.d_batch_stride = 0; }, "d_batch_stride is 0");
+  expect_refused([](GemmProblem& p) { p.promote = 24; },
+                 "promote is 24, expected 0 or a multiple of 16");
+  expect_refused([](GemmProblem& p) { p.epilogue.gradient_of = p.d; }, "whose derivative");
+  expect_refused(
+      [](GemmProblem& p) {
+        p.epilogue = {.activation = Activation::relu, .pre_activation = p.d, .gradient_of = p.d};
+      },
+      "exclude each other");
+  expect_refused([](GemmProblem& p) { p.epilogue.column_sums = p.d, p.batch = 2; },
+                 "column sums need batch = 1");
+  expect_refused([](GemmProblem& p) { p.acc = Accumulator::hopper16; },
+                 "acc=hopper16 takes 16-bit, tf32 and narrower operands; these are fp32 and fp32");
+  expect_refused(
+      [](GemmProblem& p) { p.acc = Accumulator::hopper8, p.a.format = p.b.format = kBf16; },
+      "acc=hopper8 takes e4m3 and e5m2");
+  expect_refused([](GemmProblem& p) { p.acc = Accumulator::fp16, p.a.format = p.b.format = kBf16; },
+                 "acc=fp16 takes fp16");
+  const float scales[] = {1};
+  expect_refused([&](GemmProblem& p) { p.a.scales = {.data = scales, .block_k = 24}; },
+                 "scales of A change every 24 of K");
+  expect_refused([&](GemmProblem& p) { p.b.scales = {.data = scales, .block_mn = 0}; },
+                 "scales of B");
+}
+
+TEST(Gemm, KernelsAreRefusedByName) {
+  GemmCase c({.M = 4, .N = 6, .K = 8});
+  EXPECT_NO_THROW(gemm(c.problem, kCpu, "eigen"));
+  EXPECT_THROW(gemm(c.problem, kCpu, "emulated"), std::invalid_argument);
+  EXPECT_THROW(gemm(c.problem, kCpu, "wgmma"), std::invalid_argument);
+}
+
+TEST(Gemm, ComputeFormatHoldsBothOperands) {
+  EXPECT_EQ(compute_format(kE4M3, kE5M2), kFp16);
+  EXPECT_EQ(compute_format(kFp16, kE2M1), kFp16);
+  EXPECT_EQ(compute_format(kBf16, kE4M3), kBf16);
+  EXPECT_EQ(compute_format(kBf16, kFp16), kTf32);
+  EXPECT_EQ(compute_format(kTf32, kBf16), kTf32);
+  EXPECT_EQ(compute_format(kFp32, kE4M3), kFp32);
+  EXPECT_EQ(compute_format(kE5M12, kE4M3), kFp32);
 }
 
 }  // namespace

@@ -1,16 +1,18 @@
 #include "tests/support/gemm_case.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <random>
 
 #include "core/formats.h"
+#include "core/math.h"
+#include "ops/gemm/gemm_config.h"
+#include "ops/gemm/tensor_core.h"
 
 namespace halftone::testing {
 namespace {
-
-constexpr size_t kGuard = 64;
-constexpr uint8_t kPoison = 0xFF;
 
 DType storage_of(const Format& format) {
   return format == kBf16      ? DType::bf16
@@ -19,9 +21,9 @@ DType storage_of(const Format& format) {
                               : DType::f32;
 }
 
-void fill(StoredMatrix& matrix, int64_t batch, const Format* format, std::mt19937& rng) {
+void fill(StoredMatrix& matrix, const Format* format, std::mt19937& rng) {
   std::normal_distribution<float> normal;
-  for (int64_t i = 0; i < batch; ++i) {
+  for (int64_t i = 0; i < matrix.batch; ++i) {
     for (int64_t r = 0; r < matrix.rows; ++r) {
       for (int64_t c = 0; c < matrix.columns; ++c) {
         matrix.set(i, r, c, normal(rng), format);
@@ -54,27 +56,25 @@ std::vector<float> make_scales(GemmScales& scales,
 
 }  // namespace
 
-GuardedBytes::GuardedBytes(size_t size, uint8_t fill) : bytes_(size + kGuard, fill), size_(size) {
-  std::fill(bytes_.begin() + size, bytes_.end(), 0xA5);
-}
-
-bool GuardedBytes::guard_intact() const {
-  return std::all_of(bytes_.begin() + size_, bytes_.end(), [](uint8_t b) { return b == 0xA5; });
-}
-
 StoredMatrix::StoredMatrix(DType dtype, int64_t rows, int64_t columns, int64_t gap, int64_t batch)
     : dtype(dtype),
       rows(rows),
       columns(columns),
+      batch(batch),
       stride(columns + gap),
-      batch_stride(rows * stride) {
-  bytes = GuardedBytes(batch * batch_stride * size_of(dtype), kPoison);
+      batch_stride(rows * stride),
+      bytes_(std::make_unique<Guarded<uint8_t>>(batch * batch_stride * size_of(dtype))) {}
+
+StoredMatrix StoredMatrix::copy() const {
+  StoredMatrix other(dtype, rows, columns, stride - columns, batch);
+  std::copy_n(bytes_->data(), bytes_->size(), other.bytes_->data());
+  return other;
 }
 
-double StoredMatrix::get(int64_t batch, int64_t row, int64_t column, const Format* format) const {
-  const int64_t index = batch * batch_stride + row * stride + column;
+double StoredMatrix::get(int64_t i, int64_t row, int64_t column, const Format* format) const {
+  const int64_t index = i * batch_stride + row * stride + column;
   const auto read = [&]<class S>(S value) {
-    std::memcpy(&value, bytes.data() + index * sizeof(S), sizeof(S));
+    std::memcpy(&value, bytes_->data() + index * sizeof(S), sizeof(S));
     return value;
   };
   switch (dtype) {
@@ -93,18 +93,17 @@ double StoredMatrix::get(int64_t batch, int64_t row, int64_t column, const Forma
   }
 }
 
-void StoredMatrix::set(
-    int64_t batch, int64_t row, int64_t column, float value, const Format* format) {
-  const int64_t index = batch * batch_stride + row * stride + column;
+void StoredMatrix::set(int64_t i, int64_t row, int64_t column, double value, const Format* format) {
+  const int64_t index = i * batch_stride + row * stride + column;
   const auto write = [&]<class S>(S stored) {
-    std::memcpy(bytes.data() + index * sizeof(S), &stored, sizeof(S));
+    std::memcpy(bytes_->data() + index * sizeof(S), &stored, sizeof(S));
   };
+  const float single = static_cast<float>(value);
   switch (dtype) {
     case DType::f64:
-      return write(static_cast<double>(value));
-    case DType::f32:
-      // TF32 stays unrounded in storage; other formats of more than 8 bits are stored rounded.
-      return write(format == nullptr || *format == kTf32 ? value : round_to(*format, value));
+      return write(value);
+    case DType::f32:  // TF32 stays unrounded in storage
+      return write(format == nullptr || *format == kTf32 ? single : round_to(*format, value));
     case DType::bf16:
       return write(static_cast<uint16_t>(encode(kBf16, value)));
     case DType::f16:
@@ -114,16 +113,15 @@ void StoredMatrix::set(
   }
 }
 
-bool StoredMatrix::gaps_intact(int64_t batch) const {
+bool StoredMatrix::gaps_intact() const {
   const size_t element = size_of(dtype);
   for (int64_t r = 0; r < batch * rows; ++r) {
-    const uint8_t* gap = bytes.data() + (r * stride + columns) * element;
-    if (!std::all_of(
-            gap, gap + (stride - columns) * element, [](uint8_t b) { return b == kPoison; })) {
+    const uint8_t* gap = bytes_->data() + (r * stride + columns) * element;
+    if (std::any_of(gap, gap + (stride - columns) * element, [](uint8_t b) { return b != 0xFF; })) {
       return false;
     }
   }
-  return bytes.guard_intact();
+  return true;
 }
 
 GemmCase::GemmCase(const GemmSpec& s) : spec(s) {
@@ -131,7 +129,7 @@ GemmCase::GemmCase(const GemmSpec& s) : spec(s) {
   const bool f64 = s.d == DType::f64;
   const auto operand = [&](const Format& format, int64_t rows, int64_t columns, int64_t batch) {
     StoredMatrix matrix(f64 ? DType::f64 : storage_of(format), rows, columns, s.row_gap, batch);
-    fill(matrix, batch, &format, rng);
+    fill(matrix, &format, rng);
     return matrix;
   };
   a = operand(s.a, s.a_transposed ? s.K : s.M, s.a_transposed ? s.M : s.K, s.batch);
@@ -140,24 +138,24 @@ GemmCase::GemmCase(const GemmSpec& s) : spec(s) {
   const auto output = [&](bool filled) {
     StoredMatrix matrix(s.d, s.M, s.N, s.row_gap, s.batch);
     if (filled) {
-      fill(matrix, s.batch, nullptr, rng);
+      fill(matrix, nullptr, rng);
     }
     return matrix;
   };
   d = output(s.accumulate);
-  before_ = d;
+  before_ = d.copy();
 
   GemmProblem& p = problem;
   p.M = s.M;
   p.N = s.N;
   p.K = s.K;
   p.batch = s.batch;
-  p.a = {.data = a.bytes.data(),
+  p.a = {.data = a.data(),
          .format = s.a,
          .transposed = s.a_transposed,
          .stride = a.stride,
          .batch_stride = a.batch_stride};
-  p.b = {.data = b.bytes.data(),
+  p.b = {.data = b.data(),
          .format = s.b,
          .transposed = s.b_transposed,
          .stride = b.stride,
@@ -170,7 +168,7 @@ GemmCase::GemmCase(const GemmSpec& s) : spec(s) {
     b_scales = make_scales(p.b.scales, s.N, s.K, s.b_block_mn, s.b_block_k, rng);
     p.b.scales.data = b_scales.data();
   }
-  p.d = d.bytes.data();
+  p.d = d.data();
   p.d_dtype = s.d;
   p.d_stride = d.stride;
   p.d_batch_stride = d.batch_stride;
@@ -180,21 +178,21 @@ GemmCase::GemmCase(const GemmSpec& s) : spec(s) {
   p.epilogue.activation = s.activation;
   if (s.bias) {
     bias = StoredMatrix(s.bias_dtype, 1, s.N, 0, 1);
-    fill(bias, 1, nullptr, rng);
-    p.epilogue.bias = bias.bytes.data();
+    fill(bias, nullptr, rng);
+    p.epilogue.bias = bias.data();
     p.epilogue.bias_dtype = s.bias_dtype;
   }
   if (s.pre_activation) {
     pre = output(false);
-    p.epilogue.pre_activation = pre.bytes.data();
+    p.epilogue.pre_activation = pre.data();
   }
   if (s.gradient) {
     gradient = output(true);
-    p.epilogue.gradient_of = gradient.bytes.data();
+    p.epilogue.gradient_of = gradient.data();
   }
   if (s.residual) {
     residual = output(true);
-    p.epilogue.residual = residual.bytes.data();
+    p.epilogue.residual = residual.data();
   }
   if (s.column_sums) {
     column_sums.assign(s.N, std::nan(""));
@@ -229,34 +227,102 @@ GemmCase::Product GemmCase::product(int64_t batch, int64_t m, int64_t n) const {
   return sum;
 }
 
-double GemmCase::finish(double v, int64_t batch, int64_t m, int64_t n, double* pre_value) const {
-  const auto gelu = [](double x) {
-    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-  };
-  const auto gelu_grad = [](double x) {
-    const double t = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+float GemmCase::replay_eigen(int64_t batch, int64_t m, int64_t n) const {
+  constexpr int64_t kDepth = 256;
+  const bool scaled = problem.a.scales.data != nullptr || problem.b.scales.data != nullptr;
+  const KOrder order{.instruction_k = 1, .split_k = spec.K, .promote = spec.promote};
+  const int64_t step = spec.promote > 0 ? std::min(spec.promote, kDepth) : kDepth;
+  float total = 0;
+  float product = 0;
+  for (int64_t k = 0; k < spec.K;) {
+    const int64_t end = scaled ? interval_end(problem, order, k) : spec.K;
+    for (int64_t begin = k; begin < end; begin += step) {
+      float chunk = 0;
+      for (int64_t i = begin; i < std::min(begin + step, end); ++i) {
+        chunk = std::fma(
+            static_cast<float>(a_at(batch, m, i)), static_cast<float>(b_at(batch, i, n)), chunk);
+      }
+      product += chunk;
+    }
+    if (scaled) {
+      total = std::fma(product, scale(m, n, k), total);
+      product = 0;
+    }
+    k = end;
+  }
+  return scaled ? total : product;
+}
+
+float GemmCase::replay_emulated(int64_t batch, int64_t m, int64_t n) const {
+  const TensorCoreUnit unit = tensor_core_unit(spec.acc, spec.a, spec.b);
+  const KOrder order = k_order(problem);
+  const bool promoted =
+      order.promote > 0 || problem.a.scales.data != nullptr || problem.b.scales.data != nullptr;
+  float total = 0;
+  for (int64_t split = 0; split < spec.K; split += order.split_k) {
+    float sum = 0;
+    for (int64_t k = split; k < std::min(split + order.split_k, spec.K);) {
+      const int64_t end = interval_end(problem, order, k);
+      float chain = 0;
+      for (int64_t begin = k; begin < end; begin += unit.products) {
+        std::array<float, 32> x{}, y{};
+        for (int64_t i = begin; i < std::min(begin + unit.products, end); ++i) {
+          x[i - begin] = static_cast<float>(a_at(batch, m, i));
+          y[i - begin] = static_cast<float>(b_at(batch, i, n));
+        }
+        chain = tensor_core_step(unit, x.data(), y.data(), chain);
+      }
+      sum = promoted ? std::fma(chain, scale(m, n, k), sum) : chain;
+      k = end;
+    }
+    total = split == 0 ? sum : total + sum;
+  }
+  return total;
+}
+
+namespace {
+
+// The double epilogue is written from the definitions, the float one from core/math.h: the first
+// checks values, the second bits.
+double gelu_of(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+double gelu_slope(double x) {
+  const double t = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+float gelu_of(float x) { return math::gelu(x); }
+float gelu_slope(float x) { return math::gelu_grad(x); }
+
+}  // namespace
+
+template <class T>
+T GemmCase::finish(T v, int64_t batch, int64_t m, int64_t n, T* pre_value) const {
+  const auto at = [&](const StoredMatrix& matrix) {
+    return static_cast<T>(matrix.get(batch, m, n));
   };
   const bool is_gelu = spec.activation == Activation::gelu;
   if (spec.bias) {
-    v += bias.get(0, 0, n);
+    v += static_cast<T>(bias.get(0, 0, n));
   }
   if (pre_value != nullptr) {
     *pre_value = v;
   }
   if (spec.gradient) {
-    const double x = gradient.get(batch, m, n);
-    v *= is_gelu ? gelu_grad(x) : x > 0 ? 1.0 : 0.0;
+    v *= is_gelu ? gelu_slope(at(gradient)) : at(gradient) > 0 ? T(1) : T(0);
   } else if (spec.activation != Activation::none) {
-    v = is_gelu ? gelu(v) : std::max(v, 0.0);
+    v = is_gelu ? gelu_of(v) : std::max(v, T(0));
   }
   if (spec.residual) {
-    v += residual.get(batch, m, n);
+    v += at(residual);
   }
   if (spec.accumulate) {
-    v += before_.get(batch, m, n);
+    v += at(before_);
   }
   return v;
 }
+
+template double GemmCase::finish(double, int64_t, int64_t, int64_t, double*) const;
+template float GemmCase::finish(float, int64_t, int64_t, int64_t, float*) const;
 
 }  // namespace halftone::testing

@@ -4,10 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <random>
+#include <memory>
 #include <vector>
 
 #include "ops/gemm/gemm.h"
+#include "tests/support/guarded.h"
 
 namespace halftone::testing {
 
@@ -30,35 +31,30 @@ struct GemmSpec {
   uint32_t seed = 1;
 };
 
-/// Bytes in memory, with a guard region behind them that must not change.
-class GuardedBytes {
+/// A matrix per batch entry, in memory. Starts as all-one bytes, NaN in every format that has one,
+/// with guards around it.
+class StoredMatrix {
  public:
-  GuardedBytes() = default;
-  GuardedBytes(size_t size, uint8_t fill);
-  uint8_t* data() { return bytes_.data(); }
-  const uint8_t* data() const { return bytes_.data(); }
-  size_t size() const { return size_; }
-  bool guard_intact() const;
+  StoredMatrix() = default;
+  StoredMatrix(DType dtype, int64_t rows, int64_t columns, int64_t gap, int64_t batch);
+
+  /// `format` matters where the dtype does not say it: codes of one byte, and FP32 that stands for
+  /// another format.
+  double get(int64_t batch, int64_t row, int64_t column, const Format* format = nullptr) const;
+  void set(
+      int64_t batch, int64_t row, int64_t column, double value, const Format* format = nullptr);
+
+  /// Whether every element between the rows still holds what the constructor wrote.
+  bool gaps_intact() const;
+  StoredMatrix copy() const;
+  void* data() { return bytes_->data(); }
+  const Guarded<uint8_t>& bytes() const { return *bytes_; }
+
+  DType dtype = DType::f32;
+  int64_t rows = 0, columns = 0, batch = 0, stride = 0, batch_stride = 0;
 
  private:
-  std::vector<uint8_t> bytes_;
-  size_t size_ = 0;
-};
-
-/// One stored matrix per batch entry.
-struct StoredMatrix {
-  GuardedBytes bytes;
-  DType dtype = DType::f32;
-  int64_t rows = 0, columns = 0, stride = 0, batch_stride = 0;
-
-  StoredMatrix() = default;
-  /// Every byte 0xFF: NaN in every format that has one.
-  StoredMatrix(DType dtype, int64_t rows, int64_t columns, int64_t gap, int64_t batch);
-  double get(int64_t batch, int64_t row, int64_t column, const Format* format = nullptr) const;
-  void set(int64_t batch, int64_t row, int64_t column, float value, const Format* format = nullptr);
-  /// Whether every byte between rows, and behind the last one, still holds what the constructor
-  /// wrote.
-  bool gaps_intact(int64_t batch) const;
+  std::unique_ptr<Guarded<uint8_t>> bytes_;
 };
 
 class GemmCase {
@@ -69,14 +65,13 @@ class GemmCase {
   GemmSpec spec;
   StoredMatrix a, b, d, pre, gradient, residual, bias;
   std::vector<float> a_scales, b_scales;
-  std::vector<double> column_sums;  // f32 or f64 in memory
+  std::vector<float> column_sums;
   GemmProblem problem;
 
   /// Operand values as decoded, unscaled: (m, k) and (k, n).
   double a_at(int64_t batch, int64_t m, int64_t k) const;
   double b_at(int64_t batch, int64_t k, int64_t n) const;
   float scale(int64_t m, int64_t n, int64_t k) const;  // RN(s_a * s_b)
-  double d_before(int64_t batch, int64_t m, int64_t n) const { return before_.get(batch, m, n); }
 
   /// The product before the epilogue in double, and the sum of the magnitudes of its terms.
   struct Product {
@@ -84,9 +79,15 @@ class GemmCase {
   };
   Product product(int64_t batch, int64_t m, int64_t n) const;
 
-  /// The epilogue in double on the value of a product: what D should hold before its rounding; the
-  /// pre-activation in `pre`.
-  double finish(double product, int64_t batch, int64_t m, int64_t n, double* pre = nullptr) const;
+  /// Scalar replays, to the bit, of the orders of addition that the kernels promise: gemm_eigen's
+  /// (where the CPU has fused multiply-adds) and the KOrder's with tensor_core_step.
+  float replay_eigen(int64_t batch, int64_t m, int64_t n) const;
+  float replay_emulated(int64_t batch, int64_t m, int64_t n) const;
+
+  /// The epilogue on the value of a product, every step in T (double or float): what D holds before
+  /// it is rounded; the pre-activation in `pre`.
+  template <class T>
+  T finish(T product, int64_t batch, int64_t m, int64_t n, T* pre = nullptr) const;
 
  private:
   StoredMatrix before_;  // D before the product, where it accumulates
