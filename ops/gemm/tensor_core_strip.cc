@@ -45,8 +45,8 @@ bool any(const Ints& mask) {
   return all != 0;
 }
 
-/// sum * 2^(E - F) as the unit stores it.
-Floats result(const TensorCoreUnit& unit, const Ints& sum, const Ints& exponent) {
+/// out = sum * 2^(E - F) as the unit stores it.
+void store_result(const TensorCoreUnit& unit, const Ints& sum, const Ints& exponent, Floats& out) {
   const Ints magnitude = sum < 0 ? -sum : sum;
   Ints bits = bits_as<Ints>(__builtin_convertvector(magnitude, Floats));
   bits += __builtin_convertvector(bits_as<Floats>(bits), Ints) > magnitude;  // rounded up: one less
@@ -64,7 +64,7 @@ Floats result(const TensorCoreUnit& unit, const Ints& sum, const Ints& exponent)
     }
   }
   const Ints is_zero = value == 0.0f;
-  return bits_as<Floats>(bits_as<Ints>(value) | (sum & ~is_zero & INT32_MIN));
+  out = bits_as<Floats>(bits_as<Ints>(value) | (sum & ~is_zero & INT32_MIN));
 }
 
 template <int kProducts>
@@ -147,8 +147,8 @@ class Strip {
     }
     sum_low += __builtin_convertvector(low * scale_low, Ints);
     sum_high += __builtin_convertvector(high * scale_high, Ints);
-    next_low = result(unit_, sum_low, e_low);
-    next_high = result(unit_, sum_high, e_high);
+    store_result(unit_, sum_low, e_low, next_low);
+    store_result(unit_, sum_high, e_high, next_high);
     return true;
   }
 
