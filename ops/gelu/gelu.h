@@ -1,0 +1,18 @@
+// Gaussian error linear unit, in its tanh form (GPT-2's) and exactly.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace halftone {
+
+/// y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), elementwise; errors as in core/math.h.
+///   x, y  any shape, f32/bf16/f16/f64, the same dtype; computed in f32 (f64 for f64)
+/// Far out y is x or -0 and the derivative 1 or 0, whatever the dtype. Keeps x for backward.
+/// Throws std::invalid_argument on another dtype. Source: Hendrycks & Gimpel, arXiv:1606.08415.
+Tensor gelu(const Tensor& x);
+
+/// y = x Phi(x) = 0.5 x (1 + erf(x / sqrt(2))), elementwise; otherwise as gelu. Below zero the sum
+/// cancels: at most 2^-22 off there (f32).
+Tensor gelu_exact(const Tensor& x);
+
+}  // namespace halftone

@@ -1,0 +1,168 @@
+// What the ops share on the CPU: checks of their inputs, loops over elements and rows by threads,
+// and gradients written into sinks. Every element is computed in ComputeType<T> and rounded once,
+// on store, whether a gradient is overwritten or added to.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "core/autograd.h"
+#include "core/dispatch.h"
+#include "core/parallel.h"
+
+namespace halftone {
+
+/// Throws std::invalid_argument unless x has elements, in row-major order.
+inline void check_contiguous(std::string_view op, std::string_view name, const Tensor& x) {
+  HALFTONE_CHECK(x.defined(), op, ": ", name, " is undefined");
+  HALFTONE_CHECK(x.is_contiguous(),
+                 op,
+                 ": ",
+                 name,
+                 " of shape ",
+                 x.shape(),
+                 " is not contiguous; copy it with contiguous()");
+}
+
+/// The same, and unless x is of a floating type.
+inline void check_floating(std::string_view op, std::string_view name, const Tensor& x) {
+  check_contiguous(op, name, x);
+  HALFTONE_CHECK(is_floating(x.dtype()),
+                 op,
+                 ": ",
+                 name,
+                 " has dtype ",
+                 x.dtype(),
+                 ", expected f32, f64, bf16 or f16");
+}
+
+/// The same, and unless x has this dtype and shape.
+inline void check_tensor(
+    std::string_view op, std::string_view name, const Tensor& x, DType dtype, const Shape& shape) {
+  check_contiguous(op, name, x);
+  HALFTONE_CHECK(x.dtype() == dtype && x.shape() == shape,
+                 op,
+                 ": ",
+                 name,
+                 " is ",
+                 x.dtype(),
+                 " ",
+                 x.shape(),
+                 ", expected ",
+                 dtype,
+                 " ",
+                 shape);
+}
+
+/// Throws std::logic_error for a tensor on a GPU: the op has no kernel there.
+inline void require_cpu(std::string_view op, const Tensor& x) {
+  if (!x.is_cpu()) {
+    throw_not_on_gpu(op);
+  }
+}
+
+/// The dtype of what is computed from x and stays unrounded: f32, and f64 for f64.
+inline DType compute_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+/// Elements a thread picks at a time: some microseconds of work, and small enough for a cache.
+inline constexpr int64_t kElementGrain = 8192;
+
+/// Calls fn(i) for every i in [0, n); the loop vectorises if fn does.
+template <class Fn>
+void for_elements(int64_t n, const Fn& fn) {
+  parallel_for_range(n, kElementGrain, [&fn](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      fn(i);
+    }
+  });
+}
+
+/// Calls fn(row) for every row of `columns` elements.
+template <class Fn>
+void for_rows(int64_t rows, int64_t columns, const Fn& fn) {
+  const int64_t grain = std::max<int64_t>(1, kElementGrain / std::max<int64_t>(1, columns));
+  parallel_for_range(rows, grain, [&fn](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      fn(row);
+    }
+  });
+}
+
+/// Rows of a tensor seen as [rows, columns] with its last axis as columns.
+inline int64_t num_rows(const Tensor& x) {
+  int64_t rows = 1;
+  for (int i = 0; i + 1 < x.rank(); ++i) {
+    rows *= x.size(i);
+  }
+  return rows;
+}
+
+/// One element of a gradient: overwritten, or added to.
+template <bool accumulate, class S>
+HALFTONE_HD_INLINE void put(S& out, ComputeType<S> value) {
+  if constexpr (accumulate) {
+    out = narrow<S>(widen(out) + value);
+  } else {
+    out = narrow<S>(value);
+  }
+}
+
+/// Calls body.operator()<accumulate>(S* out) with the sink's elements and what is to be done with
+/// them. A gradient belonging to a tensor of T is stored as T, or as ComputeType<T> where the
+/// tensor is a parameter.
+template <class T, class Body>
+void with_sink(const GradSink& sink, Body&& body) {
+  const auto typed = [&]<class S>() {
+    S* out = sink.buffer.data<S>();
+    if (sink.accumulate) {
+      body.template operator()<true>(out);
+    } else {
+      body.template operator()<false>(out);
+    }
+  };
+  if (sink.buffer.dtype() == kDTypeOf<T>) {
+    typed.template operator()<T>();
+  } else {
+    typed.template operator()<ComputeType<T>>();
+  }
+}
+
+/// Writes value(i) to every element i of the gradient of a tensor of T; does nothing where no
+/// gradient is wanted.
+template <class T, class Value>
+void write_gradient(const GradSink& sink, const Value& value) {
+  if (!sink) {
+    return;
+  }
+  with_sink<T>(sink, [&]<bool accumulate>(auto* out) {
+    for_elements(sink.buffer.numel(),
+                 [out, value](int64_t i) { put<accumulate>(out[i], value(i)); });
+  });
+}
+
+/// y[i] = f(x[i]), like x. f is called with ComputeType.
+template <class F>
+Tensor map(std::string_view op, const Tensor& x, const F& f) {
+  check_floating(op, "x", x);
+  require_cpu(op, x);
+  Tensor y = empty_like(x);
+  dispatch_floating(x.dtype(), op, [&]<class T>() {
+    for_elements(x.numel(), [f, in = x.data<T>(), out = y.data<T>()](int64_t i) {
+      out[i] = narrow<T>(f(widen(in[i])));
+    });
+  });
+  return y;
+}
+
+/// dx[i] = dy[i] * slope(saved[i]).
+template <class Slope>
+void map_gradient(const Tensor& saved, const Tensor& dy, const GradSink& dx, const Slope& slope) {
+  dispatch_floating(dy.dtype(), "map_gradient", [&]<class T>() {
+    write_gradient<T>(dx, [slope, in = saved.data<T>(), g = dy.data<T>()](int64_t i) {
+      return widen(g[i]) * slope(widen(in[i]));
+    });
+  });
+}
+
+}  // namespace halftone
