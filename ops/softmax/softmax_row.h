@@ -1,0 +1,41 @@
+// Softmax of one row on the CPU, shared by softmax, cross-entropy and attention. Maximum and sum
+// are those of core/reduce.h, so trailing elements of -infinity change no bit: a causal row may
+// stop at its last visible element.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "core/math.h"
+#include "core/reduce.h"
+
+namespace halftone {
+
+template <class C>
+struct SoftmaxRow {
+  C max;
+  C sum;          // of e^(x - max): at least 1; 0 where every x is -infinity
+  C inverse_sum;  // 0 where sum is
+};
+
+/// What e^(x - max) is taken against: a fully masked row would give (-inf) - (-inf).
+template <class C>
+C softmax_shift(C max) {
+  return max == -std::numeric_limits<C>::infinity() ? C(0) : max;
+}
+
+/// Maximum and sum of the row x(0) ... x(n - 1); store(i, e^(x(i) - max)) is called for each i.
+template <class C, class Load, class Store>
+SoftmaxRow<C> softmax_row(int64_t n, const Load& x, const Store& store) {
+  const C max = row_max<C>(n, x);
+  const C shift = softmax_shift(max);
+  const C sum = row_sum<C>(n, [&](int64_t i) {
+    const C e = math::exp(x(i) - shift);
+    store(i, e);
+    return e;
+  });
+  return {max, sum, sum == C(0) ? C(0) : math::divide(C(1), sum)};
+}
+
+}  // namespace halftone
