@@ -1,0 +1,84 @@
+#include "ops/dropout/dropout.h"
+
+#include <cmath>
+
+#include "ops/op.h"
+
+namespace halftone {
+namespace {
+
+// Draws and factors of one piece of a tensor: small enough for the stack and a cache.
+constexpr int64_t kPiece = 2048;
+
+// out[i] = in[i] * factor, or 0 where the factor is.
+template <bool accumulate, class T, class S>
+void apply(const DropoutMask& mask, int64_t n, const T* in, S* out) {
+  parallel_for_range(n, kPiece, [=](int64_t begin, int64_t end) {
+    float factors[kPiece];
+    dropout_factors(mask, static_cast<uint64_t>(begin), end - begin, factors);
+    using C = ComputeType<T>;
+    for (int64_t i = begin; i < end; ++i) {
+      const float factor = factors[i - begin];
+      const C scaled = widen(in[i]) * C(factor);
+      put<accumulate>(out[i], factor == 0.0f ? C(0) : scaled);  // a dropped NaN is gone
+    }
+  });
+}
+
+}  // namespace
+
+DropoutMask make_dropout_mask(std::string_view op, const Dropout& dropout) {
+  const float p = dropout.p;
+  HALFTONE_CHECK(p >= 0.0f && p <= 1.0f, op, ": dropout probability ", p, " is outside [0, 1]");
+  if (p == 0.0f) {
+    return {};
+  }
+  const Tensor& counters = dropout.random.counters;
+  check_tensor(op, "dropout's counters", counters, DType::i64, {2});
+  require_cpu(op, counters);
+  const int64_t* now = counters.data<int64_t>();
+  return {{philox_key(dropout.random.seed, dropout.purpose),
+           static_cast<uint32_t>(now[0]),
+           static_cast<uint32_t>(now[1])},
+          static_cast<uint64_t>(std::nearbyint(static_cast<double>(p) * 0x1p32)),
+          p == 1.0f ? 0.0f : 1.0f / (1.0f - p)};
+}
+
+void dropout_factors(const DropoutMask& mask, uint64_t first, int64_t n, float* factors) {
+  if (mask.threshold == 0) {
+    std::fill_n(factors, n, mask.scale);
+    return;
+  }
+  uint32_t draws[kPiece];
+  const auto last_dropped = static_cast<uint32_t>(mask.threshold - 1);
+  for (int64_t done = 0; done < n; done += kPiece) {
+    const int64_t count = std::min(kPiece, n - done);
+    fill_draws(mask.stream, first + static_cast<uint64_t>(done), static_cast<size_t>(count), draws);
+    for (int64_t i = 0; i < count; ++i) {
+      factors[done + i] = draws[i] > last_dropped ? mask.scale : 0.0f;
+    }
+  }
+}
+
+Tensor dropout(const Tensor& x, const Dropout& dropout, bool training) {
+  check_floating("dropout", "x", x);
+  if (!training || dropout.p == 0.0f) {
+    return x;
+  }
+  require_cpu("dropout", x);
+  const DropoutMask mask = make_dropout_mask("dropout", dropout);
+  Tensor y = empty_like(x);
+  dispatch_floating(x.dtype(), "dropout", [&]<class T>() {
+    apply<false>(mask, x.numel(), x.data<T>(), y.data<T>());
+  });
+  record({x}, y, [mask](const Tensor& dy, const GradSink& dx) {
+    dispatch_floating(dy.dtype(), "dropout", [&]<class T>() {
+      with_sink<T>(dx, [&]<bool accumulate>(auto* out) {
+        apply<accumulate>(mask, dy.numel(), dy.data<T>(), out);
+      });
+    });
+  });
+  return y;
+}
+
+}  // namespace halftone
