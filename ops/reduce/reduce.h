@@ -1,0 +1,24 @@
+// Sums and means by the fixed trees of core/reduce.h. Results are FP32 whatever the storage of x: a
+// sum in 16 bits would stop growing.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace halftone {
+
+/// What a reduction runs over.
+enum class Over : uint8_t {
+  all,      // every element: the flat tree, to a scalar
+  last,     // the last axis: the row tree, [..., C] to [...]
+  leading,  // the first axis: the column tree, [N, ...] to [...]
+};
+
+/// y = the sum of x.
+///   x  f32/bf16/f16/f64, at least one axis unless over all      y  f32, or f64 for f64
+/// A sum over nothing is 0. Throws std::invalid_argument on another dtype, or an axis x lacks.
+Tensor sum(const Tensor& x, Over over = Over::all);
+
+/// The sum divided by the number of elements in it; NaN for none.
+Tensor mean(const Tensor& x, Over over = Over::all);
+
+}  // namespace halftone
