@@ -1,0 +1,32 @@
+#include "ops/reshape/reshape.h"
+
+#include "ops/op.h"
+
+namespace halftone {
+
+Tensor reshape(const Tensor& x, const Shape& shape) {
+  check_contiguous("reshape", "x", x);
+  HALFTONE_CHECK(shape.numel() == x.numel(),
+                 "reshape: x of shape ",
+                 x.shape(),
+                 " has ",
+                 x.numel(),
+                 " elements, ",
+                 shape,
+                 " has ",
+                 shape.numel());
+  Tensor y = x.view(shape);
+  record({x}, y, [](const Tensor& dy, const GradSink& dx) {
+    if (!dx.accumulate && dx.buffer.dtype() == dy.dtype()) {
+      copy(dy.view(dx.buffer.shape()), dx.buffer);
+      return;
+    }
+    require_cpu("reshape", dy);
+    dispatch_floating(dy.dtype(), "reshape", [&]<class T>() {
+      write_gradient<T>(dx, [g = dy.data<T>()](int64_t i) { return widen(g[i]); });
+    });
+  });
+  return y;
+}
+
+}  // namespace halftone
