@@ -1,0 +1,26 @@
+// One step of SGD with momentum over flat buffers, weights and their 16-bit copies in one pass.
+// With u the unscaled, clipped gradient and lr the schedule's of this update,
+//   b = momentum * b + u,   w = w (1 - lr * weight_decay) - lr * b
+// The decay is decoupled, as in AdamW: momentum does not see it. Everything is FP32.
+// Source: Sutskever et al. 2013 (the form without damping); Loshchilov & Hutter 2019 (decay).
+#pragma once
+
+#include "ops/weight_update/weight_update.h"
+
+namespace halftone {
+
+struct SgdOptions {
+  float momentum = 0.9f;
+  float weight_decay = 0.0f;
+};
+
+/// Applies the step that `state` decided on, or does nothing where it decided to skip.
+///   b  f32 [n], the momentum buffer      schedule  f32 [updates, 3] (weight_update.h)
+/// Throws std::invalid_argument on a size or dtype mismatch.
+void sgd_step(const ParameterBuffers& buffers,
+              const Tensor& b,
+              const Tensor& schedule,
+              const SgdOptions& options,
+              StepState& state);
+
+}  // namespace halftone
