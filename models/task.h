@@ -1,0 +1,56 @@
+// What a trainer trains: a model with its data. The trainer knows neither images nor tokens; it
+// asks for the loss of micro-batch after micro-batch and, now and then, for an evaluation. Which
+// rows a micro-batch holds is a function of the seed and its place in the run alone, so a
+// resumed run sees what the uninterrupted one would have seen.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "models/linear_layer.h"
+#include "ops/cross_entropy/cross_entropy.h"
+
+namespace halftone {
+
+/// A measurement on the data held out.
+struct Evaluation {
+  double loss = 0.0;               // mean over the targets
+  std::optional<double> accuracy;  // of a classifier: a fraction
+};
+
+/// Which micro-batch: `index` of 0 to grad_accum - 1 in optimizer attempt `iteration`, both from 0;
+/// `number` counts micro-batches over the whole run.
+struct MicroBatch {
+  int64_t iteration = 0;
+  int64_t index = 0;
+  int64_t number = 0;
+};
+
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  virtual ParameterSet& parameters() = 0;
+  /// All linear layers, in the order of the forward pass.
+  virtual std::vector<LinearLayer*> linear_layers() = 0;
+
+  /// The loss of a micro-batch, recorded, so that backward(loss.loss) reaches every parameter.
+  /// `target_weight` is f32 [] in memory (CrossEntropyOptions::weight). Randomness reads the same
+  /// iteration and index from the RandomSource that the model was made with.
+  virtual CrossEntropy training_loss(const MicroBatch& at, const Tensor& target_weight) = 0;
+
+  /// Measures on the held-out data, in a fixed order, without dropout and without recording. Opens
+  /// a StepScope a batch.
+  virtual Evaluation evaluate() = 0;
+
+  /// What throughput counts: "samples" or "tokens".
+  virtual std::string_view unit() const = 0;
+  /// How many of them a micro-batch holds.
+  virtual int64_t units(const MicroBatch& at) const = 0;
+  /// The rows of the data set in a micro-batch: an image's index, a window's first token.
+  virtual std::vector<int64_t> rows(const MicroBatch& at) = 0;
+};
+
+}  // namespace halftone

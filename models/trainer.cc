@@ -1,0 +1,190 @@
+#include "models/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/autograd.h"
+#include "core/check.h"
+#include "models/interrupt.h"
+
+namespace halftone {
+namespace {
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+bool is_due(int64_t iteration, int64_t every) { return every > 0 && iteration % every == 0; }
+
+}  // namespace
+
+Trainer::Trainer(Task& task,
+                 Optimizer& optimizer,
+                 StepState& state,
+                 const TrainerOptions& options,
+                 std::vector<RunObserver*> observers,
+                 SaveCheckpoint save)
+    : task_(task),
+      optimizer_(optimizer),
+      state_(state),
+      options_(options),
+      observers_(std::move(observers)),
+      save_(std::move(save)) {
+  HALFTONE_CHECK(options.steps >= 0 && options.grad_accum >= 1,
+                 "trainer: ",
+                 options.steps,
+                 " steps of ",
+                 options.grad_accum,
+                 " micro-batches, expected at least 0 and 1");
+  options_.print_every = std::clamp<int64_t>(options.print_every, 1, StepState::kRecords);
+  const StepScalars scalars = state.read();
+  iteration_ = told_ = scalars.iteration;
+  skipped_ = scalars.skipped;
+}
+
+void Trainer::step() {
+  const StepScope scope;
+  begin_step(state_);
+  task_.parameters().begin_gradients();
+  for (int64_t k = 0; k < options_.grad_accum; ++k) {
+    begin_micro_batch(state_, k);
+    const MicroBatch at{iteration_, k, iteration_ * options_.grad_accum + k};
+    const CrossEntropy loss = task_.training_loss(at, state_.target_weight());
+    backward(loss.loss, state_.one());
+    add_loss(state_, loss.sum, loss.count);
+    untold_units_ += task_.units(at);
+  }
+  task_.parameters().finish_gradients();
+  optimizer_.step(state_);
+  // Histories first: what the next step's weights are scaled by includes this step's.
+  for (LinearLayer* layer : task_.linear_layers()) {
+    layer->state().end_step();
+    layer->refresh();
+  }
+  ++iteration_;
+}
+
+void Trainer::catch_up() {
+  if (told_ == iteration_) {
+    return;
+  }
+  const std::vector<StepRecord> records = state_.read_records(told_, iteration_);
+  ++sync_calls_;
+  const double rate =
+      untold_seconds_ > 0.0 ? static_cast<double>(untold_units_) / untold_seconds_ : 0.0;
+  for (const StepRecord& record : records) {
+    skipped_ += record.skipped;
+    const StepEvent event{
+        record, learning_rate(optimizer_.options().schedule, record.update), rate, skipped_};
+    for (RunObserver* observer : observers_) {
+      observer->step(event);
+    }
+    if (record.has_failed != 0) {
+      for (RunObserver* observer : observers_) {
+        observer->caught_up();
+      }
+      fail(record);
+    }
+  }
+  for (RunObserver* observer : observers_) {
+    observer->caught_up();
+  }
+  told_ = iteration_;
+  all_units_ += untold_units_;
+  step_seconds_ += untold_seconds_;
+  untold_units_ = 0;
+  untold_seconds_ = 0.0;
+}
+
+void Trainer::fail(const StepRecord& record) const {
+  const bool is_dynamic = state_.rules().scaler.dynamic;
+  throw TrainingFailed(
+      concat("training failed at iteration ",
+             record.iteration,
+             ": the gradients were not finite for ",
+             state_.rules().scaler.patience,
+             " steps in a row ",
+             is_dynamic ? "at the smallest loss scale, " : "with a fixed loss scale, ",
+             record.loss_scale,
+             "; the first non-finite tensor is the gradient of '",
+             task_.parameters().at_offset(record.first_non_finite).path,
+             "'. Lower --lr, clip with --clip, or choose a recipe with more range."));
+}
+
+void Trainer::evaluate() {
+  begin_micro_batch(state_, 0);  // the same randomness, resumed or not
+  const EvalEvent event{iteration_, task_.evaluate()};
+  summary_.last = event.evaluation;
+  summary_.best_loss = summary_.best_loss ? std::min(*summary_.best_loss, event.evaluation.loss)
+                                          : event.evaluation.loss;
+  for (RunObserver* observer : observers_) {
+    observer->eval(event);
+  }
+  evaluated_at_ = iteration_;
+}
+
+void Trainer::save_checkpoint() {
+  if (!save_ || saved_at_ == iteration_) {
+    return;
+  }
+  const std::string path = save_();
+  for (RunObserver* observer : observers_) {
+    observer->checkpoint(iteration_, path);
+  }
+  saved_at_ = iteration_;
+}
+
+void Trainer::summarise() {
+  summary_.steps = iteration_;
+  summary_.total_steps = options_.steps;
+  summary_.seconds = run_seconds_;
+  summary_.units_per_second =
+      step_seconds_ > 0.0 ? static_cast<double>(all_units_) / step_seconds_ : 0.0;
+  summary_.skipped = skipped_;
+  summary_.sync_calls = sync_calls_;
+  summary_.memory = memory_pool(state_.memory().device()).stats();
+  for (RunObserver* observer : observers_) {
+    observer->summary(summary_);
+  }
+}
+
+RunEnd Trainer::run() {
+  const InterruptGuard interrupt;
+  const double start = now_seconds();
+  RunEnd end = RunEnd::finished;
+  while (true) {
+    if (iteration_ == options_.stop_after && iteration_ < options_.steps) {
+      end = RunEnd::stopped;
+      break;
+    }
+    if (iteration_ >= options_.steps) {
+      break;
+    }
+    if (interrupt.requested()) {
+      end = RunEnd::interrupted;
+      break;
+    }
+    const double step_start = now_seconds();
+    step();
+    untold_seconds_ += now_seconds() - step_start;
+    const bool is_last = iteration_ >= options_.steps;
+    const bool wants_eval = is_due(iteration_, options_.eval_every) || is_last;
+    const bool wants_checkpoint = is_due(iteration_, options_.checkpoint_every);
+    if (wants_eval || wants_checkpoint || is_due(iteration_, options_.print_every)) {
+      catch_up();
+    }
+    if (wants_eval) {
+      evaluate();
+    }
+    if (wants_checkpoint) {
+      save_checkpoint();
+    }
+  }
+  catch_up();
+  save_checkpoint();
+  run_seconds_ = now_seconds() - start;
+  summarise();
+  return end;
+}
+
+}  // namespace halftone

@@ -1,0 +1,80 @@
+// The training loop: micro-batches, the optimizer, evaluation, checkpoints, the end. It knows
+// neither images nor tokens (models/task.h) and decides nothing about a step (ops/step_state): it
+// reads what steps left on the device in batches and tells observers. Ctrl-C lets the step finish.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "models/optimizer.h"
+#include "models/run_observer.h"
+#include "models/task.h"
+
+namespace halftone {
+
+struct TrainerOptions {
+  int64_t steps = 1;             // of the whole run
+  int64_t grad_accum = 1;        // micro-batches a step
+  int64_t eval_every = 0;        // steps; 0: at the end alone
+  int64_t checkpoint_every = 0;  // steps; 0: at the end alone
+  int64_t print_every = 10;      // steps whose records are read together
+  int64_t stop_after = -1;       // write a checkpoint at this iteration and stop; -1: never
+};
+
+/// The gradients stay non-finite and no lower loss scale is left.
+class TrainingFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+enum class RunEnd : uint8_t { finished, stopped, interrupted };
+
+class Trainer {
+ public:
+  /// Writes a checkpoint of the run as it stands; the path, for observers.
+  using SaveCheckpoint = std::function<std::string()>;
+
+  /// All references outlive the trainer. `save` may be empty: no checkpoints.
+  Trainer(Task& task,
+          Optimizer& optimizer,
+          StepState& state,
+          const TrainerOptions& options,
+          std::vector<RunObserver*> observers,
+          SaveCheckpoint save);
+
+  /// Trains from the state's iteration to the end, or until it is stopped or interrupted. Throws
+  /// TrainingFailed with the iteration and the first non-finite tensor.
+  RunEnd run();
+
+ private:
+  void step();
+  void catch_up();
+  void evaluate();
+  void save_checkpoint();
+  void summarise();
+  void fail(const StepRecord& record) const;
+
+  Task& task_;
+  Optimizer& optimizer_;
+  StepState& state_;
+  TrainerOptions options_;
+  std::vector<RunObserver*> observers_;
+  SaveCheckpoint save_;
+  int64_t iteration_;         // steps begun by the host
+  int64_t told_;              // steps whose records were read
+  int64_t skipped_;           // among them, and before this process
+  int64_t untold_units_ = 0;  // samples or tokens of the steps not told yet
+  int64_t all_units_ = 0;     // of this process
+  double untold_seconds_ = 0.0;
+  double step_seconds_ = 0.0;  // of this process, evaluation and checkpoints left out
+  double run_seconds_ = 0.0;
+  int64_t sync_calls_ = 0;
+  int64_t evaluated_at_ = -1;
+  int64_t saved_at_ = -1;
+  RunSummary summary_;
+};
+
+}  // namespace halftone
