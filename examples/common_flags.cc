@@ -1,0 +1,282 @@
+#include "examples/common_flags.h"
+
+#include <cstdio>
+
+#include "core/parallel.h"
+
+namespace halftone {
+namespace {
+
+using Kind = Flag::Kind;
+using Scope = Flag::Scope;
+
+void add_text(Flags& flags, const char* name, Scope scope, const char* help) {
+  flags.add({.name = name, .kind = Kind::text, .help = help, .scope = scope});
+}
+
+void add_present(Flags& flags, const char* name, Scope scope, const char* help) {
+  flags.add({.name = name, .kind = Kind::present, .help = help, .scope = scope});
+}
+
+void add_integer(Flags& flags,
+                 const char* name,
+                 const std::string& value,
+                 double low,
+                 Scope scope,
+                 const char* help,
+                 double high = 1e12) {
+  flags.add({.name = name,
+             .kind = Kind::integer,
+             .default_value = value,
+             .help = help,
+             .scope = scope,
+             .low = low,
+             .high = high});
+}
+
+// A real number in [low, high], or in [low, high) where `below`.
+void add_real(Flags& flags,
+              const char* name,
+              const std::string& value,
+              const char* help,
+              double high = std::numeric_limits<double>::infinity(),
+              bool below = false) {
+  flags.add({.name = name,
+             .kind = Kind::real,
+             .default_value = value,
+             .help = help,
+             .scope = Scope::run,
+             .low = 0.0,
+             .high = high,
+             .below_high = below});
+}
+
+std::string canonical_recipe(const std::string& text) {
+  return text == "help" ? text : to_string(parse_recipe(text));
+}
+
+std::string canonical_loss_scale(const std::string& text) {
+  return to_string(parse_loss_scale(text));
+}
+
+void add_precision_flags(Flags& flags) {
+  flags.add({.name = "precision",
+             .kind = Kind::text,
+             .default_value = "fp32",
+             .help = "recipe; --precision help lists them",
+             .repeats = true,
+             .canonical = canonical_recipe});
+  flags.add({.name = "loss-scale",
+             .kind = Kind::text,
+             .help = "dynamic, none or a number; rewrites the recipe's loss_scale",
+             .scope = Scope::process,  // stored as part of the recipe
+             .canonical = canonical_loss_scale});
+  add_real(flags, "loss-scale-init", "65536", "dynamic: the scale at the start");
+  add_integer(flags,
+              "loss-scale-growth-interval",
+              "2000",
+              1,
+              Scope::run,
+              "dynamic: finite steps in a row that double the scale",
+              2147483647.0);
+  add_real(flags, "loss-scale-min", "1", "dynamic: the smallest scale");
+  add_real(flags, "loss-scale-max", "16777216", "dynamic: the largest scale");
+}
+
+void add_training_flags(Flags& flags, const TrainingDefaults& defaults) {
+  add_integer(flags, "steps", "", 1, Scope::adjustable, "iterations of the whole run");
+  add_integer(flags, "batch", defaults.batch, 1, Scope::run, "rows of a micro-batch", 1e9);
+  add_integer(flags, "grad-accum", defaults.grad_accum, 1, Scope::run, "micro-batches a step", 1e6);
+  add_real(flags, "lr", defaults.lr, "learning rate after the warm-up");
+  add_real(flags, "min-lr", defaults.min_lr, "learning rate at the end of the cosine");
+  add_integer(flags, "warmup", defaults.warmup, 0, Scope::run, "updates of warm-up");
+  flags.add({.name = "optimizer",
+             .kind = Kind::choice,
+             .default_value = "adamw",
+             .help = "the optimizer",
+             .choices = {"adamw", "sgd"}});
+  add_real(flags, "momentum", "0.9", "of sgd", 1.0, true);
+  add_real(flags, "beta1", defaults.beta1, "of adamw", 1.0, true);
+  add_real(flags, "beta2", defaults.beta2, "of adamw", 1.0, true);
+  add_real(flags, "weight-decay", defaults.weight_decay, "decoupled, on matrices alone");
+  add_real(flags, "clip", defaults.clip, "largest gradient norm; 0 does not clip");
+  add_real(flags, "dropout", defaults.dropout, "share of activations dropped", 1.0, true);
+  add_integer(flags, "seed", "1", 0, Scope::run, "of weights, data order, dropout, rounding", 9e18);
+}
+
+void add_run_flags(Flags& flags) {
+  add_text(flags, "device", Scope::process, "auto, cpu, cuda or cuda:N (auto)");
+  add_integer(flags, "threads", "", 1, Scope::process, "CPU threads (all)", 1024);
+  add_text(flags, "log", Scope::process, "write the run to this file, one JSON object a line");
+  add_text(flags, "out", Scope::process, "write checkpoints to this file (RUN.h5)");
+  add_present(flags, "overwrite", Scope::process, "let --out replace an existing file");
+  add_text(flags, "resume", Scope::process, "go on with the run of this checkpoint");
+  add_text(flags, "init", Scope::process, "start from the parameters of this checkpoint");
+  add_integer(flags,
+              "checkpoint-every",
+              "0",
+              0,
+              Scope::adjustable,
+              "iterations between checkpoints; 0: at the end alone");
+  add_integer(flags,
+              "eval-every",
+              "",
+              0,
+              Scope::adjustable,
+              "iterations between evaluations; 0: at the end alone");
+  add_integer(flags, "print-every", "", 1, Scope::process, "iterations between lines of progress");
+  add_integer(flags,
+              "stop-after",
+              "",
+              0,
+              Scope::process,
+              "write a checkpoint when this iteration is reached, and stop");
+  flags.add({.name = "graph",
+             .kind = Kind::choice,
+             .help = "GPU: replay steps as CUDA graphs",
+             .scope = Scope::process,
+             .choices = {"on", "off"}});
+  add_present(flags, "exact", Scope::run, "GPU: kernels that agree with the CPU bit for bit");
+  add_present(flags, "recompute", Scope::process, "recompute activations instead of keeping them");
+  add_text(flags, "gemm", Scope::process, "hold every product to this kernel");
+  add_integer(flags,
+              "histograms",
+              "0",
+              0,
+              Scope::run,
+              "iterations between histograms of weights and gradients; 0: none");
+  add_text(flags, "dump-batches", Scope::process, "write the rows of every batch to this file");
+  add_present(flags, "quiet", Scope::process, "print no progress");
+}
+
+void print_error(const std::string& program, const std::string& message) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s: %s\n", program.c_str(), message.c_str());
+}
+
+}  // namespace
+
+void add_common_flags(Flags& flags, const TrainingDefaults& defaults) {
+  add_precision_flags(flags);
+  add_training_flags(flags, defaults);
+  add_run_flags(flags);
+}
+
+void check_common_flags(const Flags& flags, const Device& device) {
+  for (const auto& [one, other] : {std::pair{"resume", "init"}, {"resume", "overwrite"}}) {
+    const bool both = flags.has(one) && flags.given(one) && flags.given(other);
+    if (both) {
+      throw_usage("--", one, " and --", other, " exclude each other");
+    }
+  }
+  if (flags.texts("precision").size() > 1 && (flags.has("resume") || flags.has("out"))) {
+    throw_usage("--out and --resume hold one run: give one --precision");
+  }
+  if (device.is_cpu()) {
+    for (const char* name : {"graph", "exact"}) {
+      if (flags.given(name)) {
+        throw_usage("--", name, " has no meaning on the CPU");
+      }
+    }
+  }
+}
+
+std::vector<Recipe> recipes_of(const Flags& flags) {
+  std::vector<Recipe> recipes;
+  for (const std::string& text : flags.texts("precision")) {
+    Recipe recipe = parse_recipe(text);
+    if (flags.has("loss-scale")) {
+      recipe.loss_scale = parse_loss_scale(flags.text("loss-scale"));
+    }
+    recipes.push_back(std::move(recipe));
+  }
+  return recipes;
+}
+
+ChosenDevice choose_device(const Flags& flags) {
+  const std::string name = flags.has("device") ? flags.text("device") : "auto";
+  if (name == "cpu") {
+    return {};
+  }
+  if (name == "auto") {
+    return {{}, kHasCuda ? "no GPU support in training yet" : "this build has no CUDA code"};
+  }
+  const bool is_cuda =
+      name == "cuda" || (name.starts_with("cuda:") && name.size() > 5 &&
+                         name.find_first_not_of("0123456789", 5) == std::string::npos);
+  if (!is_cuda) {
+    throw_usage("--device: '", name, "' is not auto, cpu, cuda or cuda:N");
+  }
+  throw std::runtime_error(
+      concat("--device ", name, ": this build has no CUDA code; use --device cpu"));
+}
+
+LossScalerConfig scaler_config(const Flags& flags, const Recipe& recipe) {
+  LossScalerConfig config = loss_scaler_config(recipe.loss_scale);
+  if (config.dynamic) {
+    config.init = static_cast<float>(flags.real("loss-scale-init"));
+    config.floor = static_cast<float>(flags.real("loss-scale-min"));
+    config.ceiling = static_cast<float>(flags.real("loss-scale-max"));
+    config.growth_interval = static_cast<int32_t>(flags.integer("loss-scale-growth-interval"));
+  }
+  try {
+    check_loss_scaler(config);
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(error.what());
+  }
+  return config;
+}
+
+OptimizerOptions optimizer_options(const Flags& flags, int64_t steps) {
+  return {.kind = flags.text("optimizer") == "sgd" ? OptimizerOptions::Kind::sgd
+                                                   : OptimizerOptions::Kind::adamw,
+          .beta1 = flags.real("beta1"),
+          .beta2 = flags.real("beta2"),
+          .momentum = flags.real("momentum"),
+          .weight_decay = flags.real("weight-decay"),
+          .schedule = {.lr = flags.real("lr"),
+                       .min_lr = flags.real("min-lr"),
+                       .warmup = flags.integer("warmup"),
+                       .steps = steps}};
+}
+
+TrainerOptions trainer_options(const Flags& flags, int64_t steps) {
+  TrainerOptions options;
+  options.steps = steps;
+  options.grad_accum = flags.integer("grad-accum");
+  options.eval_every = flags.has("eval-every") ? flags.integer("eval-every") : 0;
+  options.checkpoint_every = flags.integer("checkpoint-every");
+  options.stop_after = flags.has("stop-after") ? flags.integer("stop-after") : -1;
+  if (flags.has("print-every")) {
+    options.print_every = flags.integer("print-every");
+  }
+  return options;
+}
+
+int run_main(Flags& flags, int argc, const char* const* argv, const std::function<int()>& body) {
+  try {
+    flags.parse(argc, argv);
+    if (flags.is_on("help")) {
+      std::fputs(flags.help().c_str(), stdout);
+      return 0;
+    }
+    if (flags.is_declared("precision") && flags.text("precision") == "help") {
+      std::fputs(recipe_help().c_str(), stdout);
+      return 0;
+    }
+    if (flags.is_declared("threads") && flags.has("threads")) {
+      set_num_threads(static_cast<int>(flags.integer("threads")));
+    }
+    return body();
+  } catch (const UsageError& error) {
+    print_error(flags.program(), concat(error.what(), " (", flags.program(), " --help)"));
+    return 2;
+  } catch (const std::exception& error) {
+    print_error(flags.program(), error.what());
+    return 1;
+  }
+}
+
+int exit_status(RunEnd end) { return end == RunEnd::interrupted ? 130 : 0; }
+
+}  // namespace halftone

@@ -1,0 +1,59 @@
+// The flags that every training program shares, what they mean to the library, and how a program
+// ends: exit status 0 done, 2 the command line alone is wrong, 1 anything else, 130 Ctrl-C.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/recipe.h"
+#include "examples/flags.h"
+#include "models/optimizer.h"
+#include "models/trainer.h"
+
+namespace halftone {
+
+/// What a program takes when its user says nothing.
+struct TrainingDefaults {
+  std::string lr = "0.001";
+  std::string min_lr = "0";
+  std::string warmup = "0";
+  std::string beta1 = "0.9";
+  std::string beta2 = "0.999";
+  std::string weight_decay = "0.01";
+  std::string clip = "0";
+  std::string dropout = "0";
+  std::string batch = "128";
+  std::string grad_accum = "1";
+};
+
+/// Declares the flags of design section 7 that train_mlp and train_gpt share.
+void add_common_flags(Flags& flags, const TrainingDefaults& defaults);
+
+/// Checks what no single flag can: pairs that exclude each other, flags without a meaning on the
+/// device. Throws UsageError.
+void check_common_flags(const Flags& flags, const Device& device);
+
+/// One recipe of `--precision`, with `--loss-scale` written into it. Throws UsageError.
+std::vector<Recipe> recipes_of(const Flags& flags);
+
+/// The device of `--device` and, for auto, why a GPU was passed over (empty where none was). Throws
+/// std::runtime_error where the one asked for is not there.
+struct ChosenDevice {
+  Device device;
+  std::string why;
+};
+ChosenDevice choose_device(const Flags& flags);
+
+LossScalerConfig scaler_config(const Flags& flags, const Recipe& recipe);
+OptimizerOptions optimizer_options(const Flags& flags, int64_t steps);
+TrainerOptions trainer_options(const Flags& flags, int64_t steps);
+
+/// Parses the command line, answers `--help` and `--precision help`, runs `body`, prints an
+/// exception's message as one line on standard error, and returns the exit status.
+int run_main(Flags& flags, int argc, const char* const* argv, const std::function<int()>& body);
+
+/// The exit status of a finished, stopped or interrupted run.
+int exit_status(RunEnd end);
+
+}  // namespace halftone

@@ -1,0 +1,149 @@
+#include "examples/report.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "core/parallel.h"
+#include "ops/gemm/gemm.h"
+
+namespace halftone {
+namespace {
+
+constexpr int64_t kManySkips = 10;  // in a row: then a warning
+
+template <class... Args>
+std::string format(const char* pattern, Args... args) {
+  char buffer[256];
+  std::snprintf(buffer, sizeof(buffer), pattern, args...);
+  return buffer;
+}
+
+std::string duration(double seconds) {
+  const auto s = static_cast<int64_t>(seconds + 0.5);
+  if (s >= 3600) {
+    return format("%ldh%02ldm", static_cast<long>(s / 3600), static_cast<long>(s / 60 % 60));
+  }
+  return s >= 60 ? format("%ldm%02lds", static_cast<long>(s / 60), static_cast<long>(s % 60))
+                 : format("%.1fs", seconds);
+}
+
+std::string evaluation_text(const Evaluation& evaluation) {
+  std::string text = format("val_loss %.4f", evaluation.loss);
+  if (evaluation.accuracy) {
+    text += format(", accuracy %.2f%%", 100.0 * *evaluation.accuracy);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string how_multiplied(const Recipe& recipe, const Device& device) {
+  if (!device.is_cpu()) {
+    return "native";
+  }
+  const Format widest = compute_format(recipe.fwd, recipe.grad);
+  if (recipe.fwd == kFp32 && recipe.grad == kFp32) {
+    return "native";
+  }
+  return concat("emulated (via ", widest == kFp32 ? "fp32" : to_string(widest), ")");
+}
+
+void print_first_lines(uint64_t seed,
+                       const Device& device,
+                       const std::string& why_not_gpu,
+                       const Recipe& recipe) {
+  std::string where = to_string(device);
+  if (device.is_cpu()) {
+    where += concat(" (", num_threads(), num_threads() == 1 ? " thread" : " threads");
+    where += why_not_gpu.empty() ? ")" : concat("; no GPU: ", why_not_gpu, ")");
+  }
+  std::printf("seed %llu, device %s\n", static_cast<unsigned long long>(seed), where.c_str());
+  std::printf(
+      "recipe %s, %s\n", to_full_string(recipe).c_str(), how_multiplied(recipe, device).c_str());
+  std::fflush(stdout);
+}
+
+ConsoleReport::ConsoleReport(const ReportOptions& options)
+    : options_(options), is_terminal_(isatty(STDOUT_FILENO) != 0) {}
+
+void ConsoleReport::line(const std::string& text) {
+  std::printf("%s%s\n", has_progress_ ? "\r\033[K" : "", text.c_str());
+  has_progress_ = false;
+}
+
+std::string ConsoleReport::progress(const StepEvent& event) const {
+  const StepRecord& r = event.record;
+  std::string text = format("step %ld/%ld  loss %.4f  lr %.3g  norm %.3g",
+                            static_cast<long>(r.iteration),
+                            static_cast<long>(options_.total_steps),
+                            static_cast<double>(r.loss),
+                            event.lr,
+                            static_cast<double>(r.grad_norm));
+  if (event.skipped_so_far > 0) {
+    text += format("  skipped %ld", static_cast<long>(event.skipped_so_far));
+  }
+  return text + format("  %.0f %s/s", event.units_per_second, options_.unit.c_str());
+}
+
+void ConsoleReport::step(const StepEvent& event) {
+  const StepRecord& r = event.record;
+  if (r.skipped != 0 && !options_.quiet) {
+    if (r.targets == 0) {
+      line(format("step %ld skipped: every target is ignored", static_cast<long>(r.iteration)));
+    } else {
+      line(format("step %ld skipped: a gradient is not finite; loss scale %g -> %g",
+                  static_cast<long>(r.iteration),
+                  static_cast<double>(r.loss_scale),
+                  static_cast<double>(r.next_loss_scale)));
+    }
+  }
+  skips_in_a_row_ = r.skipped != 0 && r.targets > 0 ? skips_in_a_row_ + 1 : 0;
+  if (skips_in_a_row_ == kManySkips) {
+    line(
+        format("warning: %ld steps in a row were skipped; a few at the start are normal with "
+               "dynamic loss scaling, this many are not",
+               static_cast<long>(kManySkips)));
+  }
+  pending_ = progress(event);
+  if (!is_terminal_ && !options_.quiet && r.iteration % options_.print_every == 0) {
+    line(pending_);
+    pending_.clear();
+  }
+}
+
+void ConsoleReport::caught_up() {
+  if (is_terminal_ && !options_.quiet && !pending_.empty()) {
+    std::printf("\r\033[K%s", pending_.c_str());
+    has_progress_ = true;
+  }
+  std::fflush(stdout);
+}
+
+void ConsoleReport::eval(const EvalEvent& event) {
+  if (!options_.quiet) {
+    line(concat("eval at step ", event.step, ": ", evaluation_text(event.evaluation)));
+    std::fflush(stdout);
+  }
+}
+
+void ConsoleReport::checkpoint(int64_t step, const std::string& path) {
+  if (!options_.quiet) {
+    line(concat("checkpoint at step ", step, ": ", path));
+  }
+}
+
+void ConsoleReport::summary(const RunSummary& summary) {
+  std::string text = concat("done: ", summary.steps, " of ", summary.total_steps, " steps");
+  text += concat(" in ", duration(summary.seconds));
+  if (summary.last) {
+    text += concat(", ", evaluation_text(*summary.last));
+  }
+  text += format(", %.0f %s/s", summary.units_per_second, options_.unit.c_str());
+  text += concat(", ", summary.skipped, " skipped");
+  text += format(", peak %.1f MiB", static_cast<double>(summary.memory.total.peak_bytes) / 1048576);
+  line(text);
+  std::fflush(stdout);
+}
+
+}  // namespace halftone

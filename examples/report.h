@@ -1,0 +1,52 @@
+// What a training program prints: first the seed, the device and the whole recipe, then lines of
+// progress (one line, rewritten, on a terminal), and last a summary. Facts a reader must not miss
+// (a step skipped by the loss scaler, formats that are emulated) get a line of their own.
+#pragma once
+
+#include <string>
+
+#include "core/recipe.h"
+#include "models/run_observer.h"
+
+namespace halftone {
+
+struct ReportOptions {
+  bool quiet = false;  // no progress; the first lines and the summary stay
+  int64_t total_steps = 0;
+  int64_t first_step = 0;    // iterations made before this process
+  int64_t print_every = 10;  // lines off a terminal
+  std::string unit;          // "samples" or "tokens"
+};
+
+/// "seed 1, device cpu (2 threads; this build has no CUDA code)", the recipe in full, and whether
+/// its formats are fed to the hardware as they are.
+void print_first_lines(uint64_t seed,
+                       const Device& device,
+                       const std::string& why_not_gpu,
+                       const Recipe& recipe);
+
+/// "native", or "emulated (via fp16)" where a format is multiplied in the next wider one.
+std::string how_multiplied(const Recipe& recipe, const Device& device);
+
+class ConsoleReport : public RunObserver {
+ public:
+  explicit ConsoleReport(const ReportOptions& options);
+
+  void step(const StepEvent& event) override;
+  void eval(const EvalEvent& event) override;
+  void caught_up() override;
+  void checkpoint(int64_t step, const std::string& path) override;
+  void summary(const RunSummary& summary) override;
+
+ private:
+  void line(const std::string& text);  // a line that stays
+  std::string progress(const StepEvent& event) const;
+
+  ReportOptions options_;
+  bool is_terminal_;
+  bool has_progress_ = false;  // a progress line stands on the terminal
+  std::string pending_;        // the latest progress
+  int64_t skips_in_a_row_ = 0;
+};
+
+}  // namespace halftone
