@@ -15,37 +15,6 @@ namespace {
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr uint32_t kMaxCodePoint = 0x10FFFF;
 
-// One code point from the front of `text`, and its length in bytes; length 0 where the bytes are
-// not UTF-8 (RFC 3629).
-struct Decoded {
-  uint32_t code_point;
-  size_t length;
-};
-
-Decoded decode_one(std::string_view text) {
-  const auto byte = [&](size_t i) { return uint32_t(uint8_t(text[i])); };
-  const uint32_t first = byte(0);
-  if (first < 0x80) {
-    return {first, 1};
-  }
-  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < length) {
-    return {0, 0};
-  }
-  uint32_t code_point = first & (0x7Fu >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) {
-      return {0, 0};
-    }
-    code_point = code_point << 6 | (byte(i) & 0x3F);
-  }
-  constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
-  return code_point < kSmallest[length] || code_point > kMaxCodePoint || surrogate
-             ? Decoded{0, 0}
-             : Decoded{code_point, length};
-}
-
 std::string join_code_points(const std::vector<uint32_t>& code_points) {
   constexpr size_t kShown = 8;
   std::string out;
@@ -73,11 +42,35 @@ TokenUnit parse_token_unit(std::string_view name) {
       concat("unknown kind of token '", name, "', expected chars or bytes"));
 }
 
+DecodedChar decode_char(std::string_view text) {
+  const auto byte = [&](size_t i) { return uint32_t(uint8_t(text[i])); };
+  const uint32_t first = byte(0);
+  if (first < 0x80) {
+    return {first, 1};
+  }
+  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < length) {
+    return {0, 0};
+  }
+  uint32_t code_point = first & (0x7Fu >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) {
+      return {0, 0};
+    }
+    code_point = code_point << 6 | (byte(i) & 0x3F);
+  }
+  constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+  const bool surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
+  return code_point < kSmallest[length] || code_point > kMaxCodePoint || surrogate
+             ? DecodedChar{0, 0}
+             : DecodedChar{code_point, length};
+}
+
 std::vector<uint32_t> decode_utf8(std::string_view text, const std::filesystem::path& path) {
   std::vector<uint32_t> out;
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
-    const Decoded decoded = decode_one(text.substr(at));
+    const DecodedChar decoded = decode_char(text.substr(at));
     if (decoded.length == 0) {
       std::ostringstream byte;
       byte << "0x" << std::hex << std::uppercase << std::setfill('0') << std::setw(2)
@@ -160,7 +153,7 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text) const {
     return tokens;
   }
   for (size_t at = 0; at < text.size();) {
-    const Decoded decoded = decode_one(text.substr(at));
+    const DecodedChar decoded = decode_char(text.substr(at));
     HALFTONE_CHECK(decoded.length > 0, "encode: the text is not UTF-8 at byte ", at);
     const auto found =
         std::lower_bound(code_points_.begin(), code_points_.end(), decoded.code_point);

@@ -20,6 +20,14 @@ enum class TokenUnit : uint8_t { chars, bytes, ids };
 std::string_view name_of(TokenUnit unit);
 TokenUnit parse_token_unit(std::string_view name);
 
+struct DecodedChar {
+  uint32_t code_point;
+  size_t length;
+};
+/// The code point at the front of a text that is not empty, and its length in bytes; length 0 where
+/// the bytes are not UTF-8 (RFC 3629), or end too early.
+DecodedChar decode_char(std::string_view text);
+
 /// The code points of UTF-8 text. Throws FileError naming the offset of the first byte that is not
 /// valid UTF-8 (overlong forms, surrogates and values above U+10FFFF are not). `path` is for
 /// messages alone.
