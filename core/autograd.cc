@@ -121,6 +121,8 @@ Node::~Node() {
 bool recording() { return recording_now; }
 NoGrad::NoGrad() : previous_(recording_now) { recording_now = false; }
 NoGrad::~NoGrad() { recording_now = previous_; }
+WithGrad::WithGrad() : previous_(recording_now) { recording_now = true; }
+WithGrad::~WithGrad() { recording_now = previous_; }
 
 bool detail::wants_record(std::span<const Tensor> inputs) {
   return recording_now && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& t) {

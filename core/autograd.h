@@ -42,6 +42,19 @@ class NoGrad {
   bool previous_;
 };
 
+/// Turns recording on while it lives, inside a backward closure that computes a piece of the
+/// forward pass again and walks what it recorded (models/recompute.h).
+class WithGrad {
+ public:
+  WithGrad();
+  ~WithGrad();
+  WithGrad(const WithGrad&) = delete;
+  WithGrad& operator=(const WithGrad&) = delete;
+
+ private:
+  bool previous_;
+};
+
 namespace detail {
 using BackwardFunction = std::function<void(const Tensor& dy, std::span<GradSink> sinks)>;
 bool wants_record(std::span<const Tensor> inputs);
