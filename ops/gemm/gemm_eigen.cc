@@ -3,8 +3,10 @@
 // (gemm_cpu.h states the order). That holds because each product handed to Eigen is one block of
 // its own scheme: at most kDepth deep, below its block depth for the cache sizes set here, and
 // padded to whole register tiles of every instruction set, whose kernel adds in ascending k.
+#define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -17,51 +19,63 @@ namespace halftone::detail {
 namespace {
 
 constexpr int64_t kDepth = 256;  // products per call of Eigen
+// Eigen's register tile is 3 vectors by 4. Of M and N the one is called wide, the other narrow.
 constexpr int64_t kWide =
-    48;  // a multiple of 3 registers of SSE, AVX and AVX-512, in float and in double
-constexpr int64_t kNarrow = 4;  // Eigen's register tile is 3 registers by 4
-constexpr int64_t kMaxRows = 256;
-constexpr int64_t kMaxColumns = 384;
+    48;  // a multiple of 3 vectors of SSE, AVX and AVX-512, in float and double
+constexpr int64_t kNarrow = 4;
+constexpr int64_t kMaxWide = 384;  // of a tile: operands and sums stay in the L2 cache
+constexpr int64_t kMaxNarrow = 256;
 
-int64_t round_up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+int64_t round_up(int64_t x, int64_t multiple) { return ceil_div(x, multiple) * multiple; }
+
+/// N is the wide dimension, as rows of D are contiguous then, unless padding it would cost too
+/// much.
+bool is_n_wide(const GemmProblem& p) {
+  const int64_t n_wide = round_up(p.N, kWide) * round_up(p.M, kNarrow);
+  const int64_t m_wide = round_up(p.M, kWide) * round_up(p.N, kNarrow);
+  return m_wide > n_wide / 2;
+}
 
 /// The tile grid over one matrix. It does not show in the result, so it may follow the number of
-/// threads.
+/// threads: a few tiles for each, so that they finish together.
 struct Grid {
-  int64_t tile_rows;
-  int64_t tile_columns;
-  int64_t down;
-  int64_t across;
+  int64_t wide, narrow;              // of one tile
+  int64_t wide_tiles, narrow_tiles;  // in the matrix
 };
 
-Grid choose_grid(const GemmProblem& p) {
-  int64_t down = ceil_div(p.M, kMaxRows);
-  int64_t across = ceil_div(p.N, kMaxColumns);
+Grid choose_grid(int64_t wide, int64_t narrow, int64_t batch) {
   const int64_t wanted = num_threads() == 1 ? 1 : 4 * num_threads();
-  while (p.batch * down * across < wanted) {
-    const int64_t rows = ceil_div(p.M, down);
-    const int64_t columns = ceil_div(p.N, across);
-    if (columns >= rows && columns > 2 * kWide) {
-      across = ceil_div(p.N, round_up(ceil_div(columns, 2), kWide));
-    } else if (rows > kWide) {
-      down *= 2;
+  Grid g{.wide = std::min(kMaxWide, round_up(wide, kWide)),
+         .narrow = std::min(kMaxNarrow, round_up(narrow, kNarrow)),
+         .wide_tiles = 0,
+         .narrow_tiles = 0};
+  while (true) {
+    g.wide_tiles = ceil_div(wide, g.wide);
+    g.narrow_tiles = ceil_div(narrow, g.narrow);
+    if (batch * g.wide_tiles * g.narrow_tiles >= wanted) {
+      break;
+    }
+    if (g.wide >= g.narrow && g.wide > 2 * kWide) {
+      g.wide = round_up(g.wide / 2, kWide);
+    } else if (g.narrow > kWide) {
+      g.narrow = round_up(g.narrow / 2, kNarrow);
     } else {
       break;
     }
   }
-  Grid grid;
-  grid.tile_rows = round_up(ceil_div(p.M, down), kNarrow);
-  grid.tile_columns = round_up(ceil_div(p.N, across), kWide);
-  grid.down = ceil_div(p.M, grid.tile_rows);
-  grid.across = ceil_div(p.N, grid.tile_columns);
-  return grid;
+  // The same number of tiles, evened out.
+  g.wide = round_up(ceil_div(wide, g.wide_tiles), kWide);
+  g.narrow = round_up(ceil_div(narrow, g.narrow_tiles), kNarrow);
+  g.wide_tiles = ceil_div(wide, g.wide);
+  g.narrow_tiles = ceil_div(narrow, g.narrow);
+  return g;
 }
 
 /// Working space of one thread, kept from call to call.
 template <class T>
 struct Scratch {
-  std::vector<T> a, b, product, sum;
+  std::vector<T> wide, narrow, product, sum, transposed;
 };
 
 template <class T>
@@ -72,38 +86,48 @@ T* room(std::vector<T>& space, int64_t size) {
   return space.data();
 }
 
+/// One operand's part in a tile.
+template <class T>
+struct Side {
+  const OperandReader<T>& reader;
+  const GemmScales& scales;
+  int64_t begin;
+  int64_t count;
+  int64_t padded;
+};
+
 template <class T, int kOrder>
 using Matrix = Eigen::Map<const Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, kOrder>,
                           Eigen::Unaligned,
                           Eigen::OuterStride<>>;
 
-/// product[rows][columns] += A block * B block, as Eigen's column-major [columns, rows] += B^T *
-/// A^T.
+/// product [narrow][wide] += narrow operand * wide operand over [k, k + depth), as Eigen's
+/// column-major [wide, narrow].
 template <class T>
-void multiply_add(const GemmBlock<T>& a,
-                  bool a_k_contiguous,
-                  const GemmBlock<T>& b,
-                  bool b_k_contiguous,
-                  int64_t rows,
-                  int64_t columns,
+void multiply_add(int64_t batch,
+                  const Side<T>& wide,
+                  const Side<T>& narrow,
+                  int64_t k,
                   int64_t depth,
+                  Scratch<T>& scratch,
                   T* product) {
-  using Product = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
-  Eigen::Map<Product> out(product, columns, rows);
-  const auto with_left = [&](const auto& left) {
-    const Eigen::OuterStride<> stride(a.stride);
-    if (a_k_contiguous) {
-      out.noalias() += left * Matrix<T, Eigen::ColMajor>(a.data, depth, rows, stride);
+  const auto with_matrix = [&](const Side<T>& side, std::vector<T>& space, auto&& use) {
+    const GemmBlock<T> block = side.reader.block(
+        batch, side.begin, side.count, side.padded, k, depth, room(space, side.padded * depth));
+    const Eigen::OuterStride<> stride(block.stride);
+    if (side.reader.k_contiguous()) {
+      use(Matrix<T, Eigen::RowMajor>(block.data, side.padded, depth, stride));
     } else {
-      out.noalias() += left * Matrix<T, Eigen::RowMajor>(a.data, depth, rows, stride);
+      use(Matrix<T, Eigen::ColMajor>(block.data, side.padded, depth, stride));
     }
   };
-  const Eigen::OuterStride<> stride(b.stride);
-  if (b_k_contiguous) {
-    with_left(Matrix<T, Eigen::RowMajor>(b.data, columns, depth, stride));
-  } else {
-    with_left(Matrix<T, Eigen::ColMajor>(b.data, columns, depth, stride));
-  }
+  using Product = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
+  Eigen::Map<Product> out(product, wide.padded, narrow.padded);
+  with_matrix(wide, scratch.wide, [&](const auto& left) {
+    with_matrix(narrow, scratch.narrow, [&](const auto& right) {
+      out.noalias() += left * right.transpose();
+    });
+  });
 }
 
 template <class T>
@@ -113,65 +137,98 @@ class EigenGemm {
       : p_(problem),
         a_(problem.a, true),
         b_(problem.b, false),
-        order_{.instruction_k = 1,
-               .split_k = std::max<int64_t>(problem.K, 1),
-               .promote = problem.promote},
-        is_scaled_(problem.a.scales.data != nullptr || problem.b.scales.data != nullptr) {}
+        order_{.instruction_k = 1, .split_k = problem.K, .promote = problem.promote},
+        is_scaled_(problem.a.scales.data != nullptr || problem.b.scales.data != nullptr),
+        is_n_wide_(is_n_wide(problem)) {}
 
-  void compute(const GemmRegion& tile) const {
-    thread_local Scratch<T> scratch;
-    const int64_t rows = round_up(tile.rows, kNarrow);
-    const int64_t columns = round_up(tile.columns, kWide);
-    T* product = room(scratch.product, rows * columns);
-    std::fill_n(product, rows * columns, T{0});
-    if (!is_scaled_) {
-      add_products(tile, 0, p_.K, scratch, product);
-      finish_tile(p_, tile, product, columns);
-      return;
-    }
-    T* sum = room(scratch.sum, rows * columns);
-    std::fill_n(sum, rows * columns, T{0});
-    for (int64_t k = 0; k < p_.K;) {
-      const int64_t end = interval_end(p_, order_, k);
-      add_products(tile, k, end, scratch, product);
-      add_scaled(tile, k, product, columns, sum);
-      k = end;
-    }
-    finish_tile(p_, tile, sum, columns);
+  void run() const {
+    const Grid grid =
+        is_n_wide_ ? choose_grid(p_.N, p_.M, p_.batch) : choose_grid(p_.M, p_.N, p_.batch);
+    const int64_t tiles = grid.wide_tiles * grid.narrow_tiles;
+    parallel_for(p_.batch * tiles, [&](int64_t index) {
+      const int64_t wide = index % grid.wide_tiles * grid.wide;
+      const int64_t narrow = index / grid.wide_tiles % grid.narrow_tiles * grid.narrow;
+      GemmRegion region;
+      region.batch = index / tiles;
+      region.m0 = is_n_wide_ ? narrow : wide;
+      region.n0 = is_n_wide_ ? wide : narrow;
+      region.rows = std::min(is_n_wide_ ? grid.narrow : grid.wide, p_.M - region.m0);
+      region.columns = std::min(is_n_wide_ ? grid.wide : grid.narrow, p_.N - region.n0);
+      compute(region);
+    });
   }
 
  private:
-  void add_products(
-      const GemmRegion& tile, int64_t begin, int64_t end, Scratch<T>& scratch, T* product) const {
-    const int64_t rows = round_up(tile.rows, kNarrow);
-    const int64_t columns = round_up(tile.columns, kWide);
-    const int64_t step = p_.promote > 0 ? std::min(p_.promote, kDepth) : kDepth;
-    for (int64_t k = begin; k < end; k += step) {
-      const int64_t depth = std::min(step, end - k);
-      const GemmBlock<T> a =
-          a_.block(tile.batch, tile.m0, tile.rows, rows, k, depth, room(scratch.a, rows * depth));
-      const GemmBlock<T> b = b_.block(
-          tile.batch, tile.n0, tile.columns, columns, k, depth, room(scratch.b, columns * depth));
-      multiply_add(a, a_.k_contiguous(), b, b_.k_contiguous(), rows, columns, depth, product);
+  void compute(const GemmRegion& region) const {
+    thread_local Scratch<T> scratch;
+    const auto side = [&](bool is_b, int64_t multiple) {
+      const int64_t count = is_b ? region.columns : region.rows;
+      return Side<T>{.reader = is_b ? b_ : a_,
+                     .scales = is_b ? p_.b.scales : p_.a.scales,
+                     .begin = is_b ? region.n0 : region.m0,
+                     .count = count,
+                     .padded = round_up(count, multiple)};
+    };
+    const Side<T> wide = side(is_n_wide_, kWide);
+    const Side<T> narrow = side(!is_n_wide_, kNarrow);
+    T* sums = add_up(region.batch, wide, narrow, scratch);
+    int64_t stride = wide.padded;
+    if (!is_n_wide_) {
+      T* rows = room(scratch.transposed, region.rows * region.columns);
+      for (int64_t m = 0; m < region.rows; ++m) {
+        for (int64_t n = 0; n < region.columns; ++n) {
+          rows[m * region.columns + n] = sums[n * stride + m];
+        }
+      }
+      sums = rows;
+      stride = region.columns;
     }
+    finish_tile(p_, region, sums, stride);
+  }
+
+  /// The products of a tile, [narrow.padded][wide.padded], in scratch.
+  T* add_up(int64_t batch, const Side<T>& wide, const Side<T>& narrow, Scratch<T>& scratch) const {
+    const int64_t size = wide.padded * narrow.padded;
+    T* product = room(scratch.product, size);
+    std::fill_n(product, size, T{0});
+    const int64_t step = p_.promote > 0 ? std::min(p_.promote, kDepth) : kDepth;
+    const auto add_products = [&](int64_t begin, int64_t end) {
+      for (int64_t k = begin; k < end; k += step) {
+        multiply_add(batch, wide, narrow, k, std::min(step, end - k), scratch, product);
+      }
+    };
+    if (!is_scaled_) {
+      add_products(0, p_.K);
+      return product;
+    }
+    T* sum = room(scratch.sum, size);
+    std::fill_n(sum, size, T{0});
+    for (int64_t k = 0; k < p_.K;) {
+      const int64_t end = interval_end(p_, order_, k);
+      add_products(k, end);
+      add_scaled(wide, narrow, k, product, sum);
+      k = end;
+    }
+    return sum;
   }
 
   /// sum = fma(product, RN(s_a * s_b), sum) with the scales of the interval at k; product goes back
   /// to zero.
-  void add_scaled(const GemmRegion& tile, int64_t k, T* product, int64_t stride, T* sum) const {
-    std::vector<T> b_scale(tile.columns);
-    for (int64_t j = 0; j < tile.columns; ++j) {
-      b_scale[j] = scale_at(p_.b.scales, tile.n0 + j, k);
+  static void add_scaled(
+      const Side<T>& wide, const Side<T>& narrow, int64_t k, T* product, T* sum) {
+    std::array<T, kMaxWide> wide_scale;
+    for (int64_t j = 0; j < wide.count; ++j) {
+      wide_scale[j] = scale_at(wide.scales, wide.begin + j, k);
     }
-    for (int64_t i = 0; i < tile.rows; ++i) {
-      const T a_scale = scale_at(p_.a.scales, tile.m0 + i, k);
-      T* product_row = product + i * stride;
-      T* sum_row = sum + i * stride;
-      for (int64_t j = 0; j < tile.columns; ++j) {
-        sum_row[j] = std::fma(product_row[j], a_scale * b_scale[j], sum_row[j]);
+    for (int64_t i = 0; i < narrow.count; ++i) {
+      const T narrow_scale = scale_at(narrow.scales, narrow.begin + i, k);
+      T* product_row = product + i * wide.padded;
+      T* sum_row = sum + i * wide.padded;
+      for (int64_t j = 0; j < wide.count; ++j) {
+        sum_row[j] = std::fma(product_row[j], narrow_scale * wide_scale[j], sum_row[j]);
+        product_row[j] = T{0};
       }
     }
-    std::fill_n(product, round_up(tile.rows, kNarrow) * stride, T{0});
   }
 
   const GemmProblem& p_;
@@ -179,22 +236,8 @@ class EigenGemm {
   OperandReader<T> b_;
   KOrder order_;
   bool is_scaled_;
+  bool is_n_wide_;
 };
-
-template <class T>
-void run(const GemmProblem& p) {
-  const EigenGemm<T> gemm(p);
-  const Grid grid = choose_grid(p);
-  parallel_for(p.batch * grid.down * grid.across, [&](int64_t index) {
-    GemmRegion tile;
-    tile.batch = index / (grid.down * grid.across);
-    tile.m0 = index / grid.across % grid.down * grid.tile_rows;
-    tile.n0 = index % grid.across * grid.tile_columns;
-    tile.rows = std::min(grid.tile_rows, p.M - tile.m0);
-    tile.columns = std::min(grid.tile_columns, p.N - tile.n0);
-    gemm.compute(tile);
-  });
-}
 
 }  // namespace
 
@@ -207,9 +250,9 @@ void gemm_eigen(const GemmProblem& problem) {
   static_cast<void>(fixed_caches);
   if (problem.M > 0) {
     if (problem.d_dtype == DType::f64) {
-      run<double>(problem);
+      EigenGemm<double>(problem).run();
     } else {
-      run<float>(problem);
+      EigenGemm<float>(problem).run();
     }
   }
   finish_column_sums(problem);
