@@ -1,0 +1,222 @@
+#include "ops/layernorm/norm.h"
+
+#include <vector>
+
+#include "core/math.h"
+#include "core/reduce.h"
+#include "ops/rows.h"
+
+namespace halftone {
+namespace {
+
+// A row's xhat from its elements, in place.
+template <class C>
+void standardize(bool centered, int64_t columns, C mean, C rstd, C* v) {
+  const C shift = v[0];
+  for (int64_t i = 0; i < columns; ++i) {
+    v[i] = (centered ? (v[i] - shift) - mean : v[i]) * rstd;
+  }
+}
+
+template <class C>
+void forward(const Norm& norm,
+             const Tensor& x,
+             const Tensor& residual,
+             const Tensor& branch,
+             const NormStatistics& statistics,
+             const Tensor& y) {
+  const int64_t columns = x.size(-1);
+  std::vector<C> gamma(static_cast<size_t>(columns));
+  std::vector<C> beta(static_cast<size_t>(columns), C(0));
+  Rows<C>(norm.gamma, columns).load(0, gamma.data());
+  if (norm.beta.defined()) {
+    Rows<C>(norm.beta, columns).load(0, beta.data());
+  }
+  const bool adds = residual.defined();
+  const Rows<C> x_rows(x, columns);
+  const Rows<C> y_rows(y, columns);
+  const Rows<C> residual_rows = adds ? Rows<C>(residual, columns) : Rows<C>();
+  const Rows<C> branch_rows = adds ? Rows<C>(branch, columns) : Rows<C>();
+  C* means = statistics.mean.data<C>();
+  C* rstds = statistics.rstd.data<C>();
+  for_rows(num_rows(x), columns, [&](int64_t row) {
+    thread_local std::vector<C> scratch;
+    scratch.resize(static_cast<size_t>(2 * columns));
+    C* v = scratch.data();
+    C* w = v + columns;
+    if (adds) {
+      residual_rows.load(row, v);
+      branch_rows.load(row, w);
+      for (int64_t i = 0; i < columns; ++i) {
+        v[i] += w[i];
+      }
+      x_rows.store(row, v);  // rounded: what a reader of x sees is what is normalised
+    }
+    x_rows.load(row, v);
+    const C shift = v[0];
+    const C n = static_cast<C>(columns);
+    C mean = C(0);
+    if (norm.centered) {
+      mean = math::divide(row_sum<C>(columns, [=](int64_t i) { return v[i] - shift; }), n);
+    }
+    const C squares = norm.centered ? row_sum<C>(columns,
+                                                 [=](int64_t i) {
+                                                   const C c = (v[i] - shift) - mean;
+                                                   return c * c;
+                                                 })
+                                    : row_sum<C>(columns, [=](int64_t i) { return v[i] * v[i]; });
+    const C rstd = math::rsqrt(math::divide(squares, n) + static_cast<C>(norm.eps));
+    standardize(norm.centered, columns, mean, rstd, v);
+    const C* g = gamma.data();
+    const C* b = beta.data();
+    for (int64_t i = 0; i < columns; ++i) {
+      v[i] = math::fma(v[i], g[i], b[i]);
+    }
+    y_rows.store(row, v);
+    means[row] = mean;
+    rstds[row] = rstd;
+  });
+}
+
+// Adds up panel sums [panels, columns] in ascending order and writes them to a parameter's
+// gradient.
+template <class C>
+void write_panels(const std::vector<C>& sums, int64_t columns, const GradSink& sink) {
+  if (!sink) {
+    return;
+  }
+  std::vector<C> total(sums.begin(), sums.begin() + columns);
+  for (auto panel = sums.begin() + columns; panel != sums.end(); panel += columns) {
+    for (int64_t c = 0; c < columns; ++c) {
+      total[static_cast<size_t>(c)] += panel[c];
+    }
+  }
+  Rows<C>(sink.buffer, columns).store(0, total.data(), sink.accumulate);
+}
+
+// The column tree over one panel of values [rows, columns].
+template <class C>
+void sum_panel(int64_t rows, int64_t columns, const C* values, C* sums) {
+  for (int64_t c0 = 0; c0 < columns; c0 += detail::kColumnBlock) {
+    const auto width = static_cast<int>(std::min<int64_t>(detail::kColumnBlock, columns - c0));
+    column_panel_sum(
+        rows, width, [=](int64_t r, int64_t c) { return values[r * columns + c0 + c]; }, sums + c0);
+  }
+}
+
+// One pass over x and dy by panels of 128 rows: dx row by row, then the panel's part of dgamma and
+// dbeta.
+template <class C>
+void backward_pass(const Norm& norm,
+                   const Tensor& x,
+                   const NormStatistics& statistics,
+                   const Tensor& dy,
+                   const GradSink& dx,
+                   const GradSink& dgamma,
+                   const GradSink& dbeta) {
+  const int64_t columns = x.size(-1);
+  const int64_t rows = num_rows(x);
+  const int64_t panels = std::max<int64_t>(1, (rows + kColumnPanel - 1) / kColumnPanel);
+  std::vector<C> gamma(static_cast<size_t>(columns));
+  Rows<C>(norm.gamma, columns).load(0, gamma.data());
+  const auto panel_sums = static_cast<size_t>(panels * columns);
+  std::vector<C> gamma_sums(dgamma ? panel_sums : 0, C(0));
+  std::vector<C> beta_sums(dbeta ? panel_sums : 0, C(0));
+  const Rows<C> x_rows(x, columns);
+  const Rows<C> dy_rows(dy, columns);
+  const Rows<C> dx_rows = dx ? Rows<C>(dx.buffer, columns) : Rows<C>();
+  const C* means = statistics.mean.data<C>();
+  const C* rstds = statistics.rstd.data<C>();
+  parallel_for(rows == 0 ? 0 : panels, [&](int64_t panel) {
+    const int64_t first = panel * kColumnPanel;
+    const int64_t count = std::min<int64_t>(kColumnPanel, rows - first);
+    thread_local std::vector<C> scratch;
+    scratch.resize(static_cast<size_t>((2 * count + 2) * columns));
+    C* of_beta = scratch.data();              // dy [count, columns]
+    C* of_gamma = of_beta + count * columns;  // dy * xhat [count, columns]
+    C* xhat = of_gamma + count * columns;     // [columns]
+    C* out = xhat + columns;                  // [columns]
+    const C* g = gamma.data();
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t row = first + r;
+      C* dy_row = of_beta + r * columns;
+      C* product = of_gamma + r * columns;
+      const C rstd = rstds[row];
+      x_rows.load(row, xhat);
+      dy_rows.load(row, dy_row);
+      standardize(norm.centered, columns, means[row], rstd, xhat);
+      for (int64_t i = 0; i < columns; ++i) {
+        product[i] = dy_row[i] * xhat[i];
+      }
+      if (!dx) {
+        continue;
+      }
+      const C n = static_cast<C>(columns);
+      const C along =
+          math::divide(row_sum<C>(columns, [=](int64_t i) { return product[i] * g[i]; }), n);
+      const C mean =
+          norm.centered
+              ? math::divide(row_sum<C>(columns, [=](int64_t i) { return dy_row[i] * g[i]; }), n)
+              : C(0);
+      for (int64_t i = 0; i < columns; ++i) {
+        out[i] = rstd * ((dy_row[i] * g[i] - mean) - xhat[i] * along);
+      }
+      dx_rows.store(row, out, dx.accumulate);
+    }
+    if (dgamma) {
+      sum_panel(count, columns, of_gamma, gamma_sums.data() + panel * columns);
+    }
+    if (dbeta) {
+      sum_panel(count, columns, of_beta, beta_sums.data() + panel * columns);
+    }
+  });
+  write_panels(gamma_sums, columns, dgamma);
+  write_panels(beta_sums, columns, dbeta);
+}
+
+}  // namespace
+
+void check_norm(const Norm& norm, const Tensor& x) {
+  check_floating(norm.op, "x", x);
+  HALFTONE_CHECK(x.rank() >= 1 && x.size(-1) >= 1,
+                 norm.op,
+                 ": x has shape ",
+                 x.shape(),
+                 ", expected [..., C] with C at least 1");
+  check_floating(norm.op, "gamma", norm.gamma);
+  check_tensor(norm.op, "gamma", norm.gamma, norm.gamma.dtype(), {x.size(-1)});
+  if (norm.beta.defined()) {
+    check_tensor(norm.op, "beta", norm.beta, norm.gamma.dtype(), {x.size(-1)});
+  }
+  HALFTONE_CHECK(is_floating(norm.dtype) && (x.dtype() == DType::f64) == (norm.dtype == DType::f64),
+                 norm.op,
+                 ": y cannot be ",
+                 norm.dtype,
+                 " where x is ",
+                 x.dtype());
+  HALFTONE_CHECK(norm.eps >= 0.0f, norm.op, ": eps is ", norm.eps, ", expected 0 or more");
+  require_cpu(norm.op, x);
+}
+
+Tensor normalize(const Norm& norm, const Tensor& x, const Tensor& residual, const Tensor& branch) {
+  const DType compute = compute_dtype(x.dtype());
+  const NormStatistics statistics{Tensor::empty({num_rows(x)}, compute),
+                                  Tensor::empty({num_rows(x)}, compute)};
+  Tensor y = empty_like(x, norm.dtype);
+  dispatch_compute(x.dtype(),
+                   [&]<class C>() { forward<C>(norm, x, residual, branch, statistics, y); });
+  Norm kept = norm;
+  kept.gamma = norm.gamma.detach();
+  kept.beta = Tensor();
+  record({x, norm.gamma, norm.beta},
+         y,
+         [kept, x = x.detach(), statistics](
+             const Tensor& dy, const GradSink& dx, const GradSink& dgamma, const GradSink& dbeta) {
+           dispatch_compute(x.dtype(), [&]<class C>() {
+             backward_pass<C>(kept, x, statistics, dy, dx, dgamma, dbeta);
+           });
+         });
+  return y;
+}
+
+}  // namespace halftone

@@ -1,0 +1,91 @@
+#include "ops/residual_layernorm/residual_layernorm.h"
+
+#include "ops/layernorm/norm.h"
+#include "ops/rows.h"
+
+namespace halftone {
+namespace {
+
+void check_join(std::string_view op, const Tensor& residual, const Tensor& branch) {
+  check_floating(op, "residual", residual);
+  check_floating(op, "branch", branch);
+  check_tensor(op, "branch", branch, branch.dtype(), residual.shape());
+  HALFTONE_CHECK((residual.dtype() == DType::f64) == (branch.dtype() == DType::f64),
+                 op,
+                 ": residual is ",
+                 residual.dtype(),
+                 ", branch is ",
+                 branch.dtype());
+  require_cpu(op, residual);
+}
+
+// Gives the gradient of residual + branch to either.
+void record_join(const Tensor& residual, const Tensor& branch, Tensor& sum) {
+  record({residual, branch}, sum, [](const Tensor& dy, const GradSink& dr, const GradSink& db) {
+    const int64_t columns = dy.rank() == 0 ? 1 : dy.size(-1);
+    dispatch_compute(dy.dtype(), [&]<class C>() {
+      for (const GradSink* sink : {&dr, &db}) {
+        if (!*sink) {
+          continue;
+        }
+        const Rows<C> from(dy, columns);
+        const Rows<C> to(sink->buffer, columns);
+        for_rows(num_rows(dy), columns, [&](int64_t row) {
+          thread_local std::vector<C> values;
+          values.resize(static_cast<size_t>(columns));
+          from.load(row, values.data());
+          to.store(row, values.data(), sink->accumulate);
+        });
+      }
+    });
+  });
+}
+
+}  // namespace
+
+ResidualLayernorm residual_layernorm(const Tensor& residual,
+                                     const Tensor& branch,
+                                     const Tensor& gamma,
+                                     const Tensor& beta,
+                                     float eps,
+                                     std::optional<DType> dtype) {
+  check_join("residual_layernorm", residual, branch);
+  const Norm norm{.op = "residual_layernorm",
+                  .centered = true,
+                  .eps = eps,
+                  .gamma = gamma,
+                  .beta = beta,
+                  .dtype = dtype.value_or(branch.dtype())};
+  check_norm(norm, residual);
+  ResidualLayernorm result{empty_like(residual), {}};
+  record_join(residual, branch, result.sum);  // first: its backward comes after the norm's
+  result.y = normalize(norm, result.sum, residual, branch);
+  return result;
+}
+
+Tensor residual_add(const Tensor& residual, const Tensor& branch) {
+  check_join("residual_add", residual, branch);
+  Tensor sum = empty_like(residual);
+  const int64_t columns = residual.rank() == 0 ? 1 : residual.size(-1);
+  dispatch_compute(residual.dtype(), [&]<class C>() {
+    const Rows<C> a(residual, columns);
+    const Rows<C> b(branch, columns);
+    const Rows<C> out(sum, columns);
+    for_rows(num_rows(residual), columns, [&](int64_t row) {
+      thread_local std::vector<C> scratch;
+      scratch.resize(static_cast<size_t>(2 * columns));
+      C* v = scratch.data();
+      C* w = v + columns;
+      a.load(row, v);
+      b.load(row, w);
+      for (int64_t i = 0; i < columns; ++i) {
+        v[i] += w[i];
+      }
+      out.store(row, v);
+    });
+  });
+  record_join(residual, branch, sum);
+  return sum;
+}
+
+}  // namespace halftone
