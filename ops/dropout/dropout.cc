@@ -36,10 +36,7 @@ DropoutMask make_dropout_mask(std::string_view op, const Dropout& dropout) {
   const Tensor& counters = dropout.random.counters;
   check_tensor(op, "dropout's counters", counters, DType::i64, {2});
   require_cpu(op, counters);
-  const int64_t* now = counters.data<int64_t>();
-  return {{philox_key(dropout.random.seed, dropout.purpose),
-           static_cast<uint32_t>(now[0]),
-           static_cast<uint32_t>(now[1])},
+  return {dropout.random.stream(dropout.purpose),
           static_cast<uint64_t>(std::nearbyint(static_cast<double>(p) * 0x1p32)),
           p == 1.0f ? 0.0f : 1.0f / (1.0f - p)};
 }
