@@ -163,11 +163,8 @@ void add_common_flags(Flags& flags, const TrainingDefaults& defaults) {
 }
 
 void check_common_flags(const Flags& flags, const Device& device) {
-  for (const auto& [one, other] : {std::pair{"resume", "init"}, {"resume", "overwrite"}}) {
-    const bool both = flags.has(one) && flags.given(one) && flags.given(other);
-    if (both) {
-      throw_usage("--", one, " and --", other, " exclude each other");
-    }
+  if (flags.given("resume") && flags.given("init")) {
+    throw_usage("--resume and --init exclude each other");
   }
   if (flags.texts("precision").size() > 1 && (flags.has("resume") || flags.has("out"))) {
     throw_usage("--out and --resume hold one run: give one --precision");
@@ -240,17 +237,13 @@ OptimizerOptions optimizer_options(const Flags& flags, int64_t steps) {
                        .steps = steps}};
 }
 
-TrainerOptions trainer_options(const Flags& flags, int64_t steps) {
-  TrainerOptions options;
-  options.steps = steps;
-  options.grad_accum = flags.integer("grad-accum");
-  options.eval_every = flags.has("eval-every") ? flags.integer("eval-every") : 0;
-  options.checkpoint_every = flags.integer("checkpoint-every");
-  options.stop_after = flags.has("stop-after") ? flags.integer("stop-after") : -1;
-  if (flags.has("print-every")) {
-    options.print_every = flags.integer("print-every");
-  }
-  return options;
+TrainerOptions trainer_options(const Flags& flags) {
+  return {.steps = flags.integer("steps"),
+          .grad_accum = flags.integer("grad-accum"),
+          .eval_every = flags.integer("eval-every"),
+          .checkpoint_every = flags.integer("checkpoint-every"),
+          .print_every = flags.integer("print-every"),
+          .stop_after = flags.has("stop-after") ? flags.integer("stop-after") : -1};
 }
 
 int run_main(Flags& flags, int argc, const char* const* argv, const std::function<int()>& body) {

@@ -47,7 +47,8 @@ ChosenDevice choose_device(const Flags& flags);
 
 LossScalerConfig scaler_config(const Flags& flags, const Recipe& recipe);
 OptimizerOptions optimizer_options(const Flags& flags, int64_t steps);
-TrainerOptions trainer_options(const Flags& flags, int64_t steps);
+/// Needs --steps, --eval-every and --print-every to have values.
+TrainerOptions trainer_options(const Flags& flags);
 
 /// Parses the command line, answers `--help` and `--precision help`, runs `body`, prints an
 /// exception's message as one line on standard error, and returns the exit status.

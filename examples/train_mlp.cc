@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
-#include <memory>
 
 #include "data/dataset.h"
 #include "data/known_data.h"
-#include "examples/common_flags.h"
-#include "examples/report.h"
+#include "data/sha256.h"
+#include "examples/session.h"
 #include "models/image_task.h"
-#include "models/run_log.h"
 
 namespace halftone {
 namespace {
@@ -75,59 +72,64 @@ int64_t total_steps(const Flags& flags, int64_t images) {
   return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps)));
 }
 
-RunEnd train(Flags& flags, const Recipe& recipe, const ImageDataset& data, ChosenDevice chosen) {
-  const auto seed = static_cast<uint64_t>(flags.integer("seed"));
+// Identifies the images and labels in a checkpoint, which holds no path.
+std::string fingerprint(const ImageDataset& data) {
+  Sha256 sha;
+  for (const ImageSet* set : {&data.train, &data.test}) {
+    sha.update(set->pixels.data(), set->pixels.size());
+    sha.update(set->labels.data(), set->labels.size());
+  }
+  return to_hex(sha.digest());
+}
+
+// --data, or the known name in the checkpoint that is resumed.
+std::string data_spec(const Flags& flags, const Session& session) {
+  if (session.resumed() && !flags.given("data")) {
+    const std::string name = session.resumed()->config_text("data");
+    if (name.empty()) {
+      throw_usage("--resume ", flags.text("resume"), " was made with files: give them with --data");
+    }
+    return name;
+  }
+  return flags.text("data");
+}
+
+RunEnd train(Session& session,
+             const Flags& flags,
+             const Recipe& recipe,
+             const ImageDataset& data,
+             const JsonObject& facts) {
   const int64_t batch = flags.integer("batch");
-  print_first_lines(seed, chosen.device, chosen.why, recipe);
-
-  const int64_t steps = total_steps(flags, data.train.count);
   const int64_t grad_accum = flags.integer("grad-accum");
-  StepState state({.scaler = scaler_config(flags, recipe),
-                   .nominal_targets = static_cast<double>(batch * grad_accum),
-                   .clip_norm = static_cast<float>(flags.real("clip"))},
-                  chosen.device);
-  MlpOptions mlp_options;
-  mlp_options.inputs = data.train.height * data.train.width;
-  mlp_options.hidden = parse_sizes(flags.text("hidden"));
-  mlp_options.outputs = data.num_classes;
-  mlp_options.dropout = static_cast<float>(flags.real("dropout"));
-  Mlp model(mlp_options, {recipe, state.random(seed), flags.text("gemm"), chosen.device});
-  ImageTask task(model, data, batch, seed, chosen.device);
-  Optimizer optimizer(optimizer_options(flags, steps), model.parameters(), state.random(seed));
-
-  TrainerOptions options = trainer_options(flags, steps);
-  if (!flags.has("eval-every")) {
-    options.eval_every = std::max<int64_t>(
-        1, batches_per_epoch(data.train.count, batch) / grad_accum);  // about an epoch
-  }
-  if (!flags.has("print-every")) {
-    options.print_every = 50;
-  }
-  ConsoleReport report({.quiet = flags.is_on("quiet"),
-                        .total_steps = steps,
-                        .print_every = options.print_every,
-                        .unit = std::string(task.unit())});
-  std::vector<RunObserver*> observers{&report};
-  std::unique_ptr<RunLog> log;
-  if (flags.has("log")) {
-    log = std::make_unique<RunLog>(flags.text("log"), task.unit(), !recipe.master);
-    JsonObject config;
-    flags.store(config);
-    log->start(config);
-    observers.push_back(log.get());
-  }
-  Trainer trainer(task, optimizer, state, options, observers, {});
-  return trainer.run();
+  const int64_t per_epoch = batches_per_epoch(data.train.count, batch);
+  const LinearContext context =
+      session.begin(recipe,
+                    {.steps = total_steps(flags, data.train.count),
+                     .nominal_targets = static_cast<double>(batch * grad_accum),
+                     .eval_every = std::max<int64_t>(1, per_epoch / grad_accum),
+                     .print_every = 50});
+  Mlp model({.inputs = data.train.height * data.train.width,
+             .hidden = parse_sizes(flags.text("hidden")),
+             .outputs = data.num_classes,
+             .dropout = static_cast<float>(flags.real("dropout"))},
+            context);
+  ImageTask task(model, data, batch, session.seed(), session.device());
+  return session.train(task, facts);
 }
 
 int run(Flags& flags) {
-  const std::vector<Recipe> recipes = recipes_of(flags);
-  const ChosenDevice device = choose_device(flags);
-  check_common_flags(flags, device.device);
-  const ImageDataset data = load_image_dataset(flags.text("data"));
+  Session session(flags);
+  const std::string spec = data_spec(flags, session);
+  const ImageDataset data = load_image_dataset(spec);
+  JsonObject facts;
+  facts.add("data", is_known_data(spec) || spec == kSyntheticName ? std::string_view(spec) : "")
+      .add("data_sha256", std::string_view(fingerprint(data)));
+  if (session.resumed()) {
+    check_same_data(*session.resumed(), fingerprint(data));
+  }
   RunEnd end = RunEnd::finished;
-  for (const Recipe& recipe : recipes) {
-    end = train(flags, recipe, data, device);
+  for (const Recipe& recipe : session.recipes()) {
+    end = train(session, flags, recipe, data, facts);
     if (end == RunEnd::interrupted) {
       break;
     }

@@ -41,11 +41,7 @@ std::string keep_log_until(std::string_view log, int64_t iteration) {
   }
 }
 
-RunLog::RunLog(const std::filesystem::path& path,
-               std::string_view unit,
-               bool has_lost_updates,
-               int64_t resumed_at)
-    : path_(path), rate_name_(concat(unit, "_per_s")), has_lost_updates_(has_lost_updates) {
+RunLog::RunLog(const std::filesystem::path& path, int64_t resumed_at) : path_(path) {
   std::string kept;
   if (resumed_at >= 0 && std::filesystem::exists(path)) {
     const std::vector<uint8_t> bytes = read_file(path);
@@ -58,7 +54,9 @@ RunLog::RunLog(const std::filesystem::path& path,
 
 void RunLog::write(const JsonObject& line) { out_ << line.text() << '\n'; }
 
-void RunLog::start(const JsonObject& config) {
+void RunLog::start(const JsonObject& config, std::string_view unit, bool has_lost_updates) {
+  rate_name_ = concat(unit, "_per_s");
+  has_lost_updates_ = has_lost_updates;
   JsonObject line;
   line.add("event", "start").add_fields(config);
   write(line);

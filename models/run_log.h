@@ -15,15 +15,12 @@ namespace halftone {
 class RunLog : public RunObserver {
  public:
   /// Opens `path` anew, or, for a run resumed at iteration `resumed_at` >= 0, keeps the lines up to
-  /// it. `unit`: "samples" or "tokens". `has_lost_updates`: whether steps say how many updates
-  /// rounding lost. Throws FileError with the operating system's reason.
-  RunLog(const std::filesystem::path& path,
-         std::string_view unit,
-         bool has_lost_updates,
-         int64_t resumed_at = -1);
+  /// it. Throws FileError with the operating system's reason.
+  explicit RunLog(const std::filesystem::path& path, int64_t resumed_at = -1);
 
-  /// Writes the start line: `config` with `event` before it.
-  void start(const JsonObject& config);
+  /// Begins a run with its start line. `unit`: "samples" or "tokens". `has_lost_updates`: whether
+  /// steps say how many updates rounding lost.
+  void start(const JsonObject& config, std::string_view unit, bool has_lost_updates);
 
   void step(const StepEvent& event) override;
   void eval(const EvalEvent& event) override;
@@ -36,7 +33,7 @@ class RunLog : public RunObserver {
   std::filesystem::path path_;
   std::ofstream out_;
   std::string rate_name_;  // "samples_per_s" or "tokens_per_s"
-  bool has_lost_updates_;
+  bool has_lost_updates_ = false;
 };
 
 /// The lines of a log that a run resumed at `iteration` keeps: start, and steps and evaluations up

@@ -23,13 +23,13 @@ Trainer::Trainer(Task& task,
                  StepState& state,
                  const TrainerOptions& options,
                  std::vector<RunObserver*> observers,
-                 SaveCheckpoint save)
+                 TrainerHooks hooks)
     : task_(task),
       optimizer_(optimizer),
       state_(state),
       options_(options),
       observers_(std::move(observers)),
-      save_(std::move(save)) {
+      hooks_(std::move(hooks)) {
   HALFTONE_CHECK(options.steps >= 0 && options.grad_accum >= 1,
                  "trainer: ",
                  options.steps,
@@ -49,6 +49,9 @@ void Trainer::step() {
   for (int64_t k = 0; k < options_.grad_accum; ++k) {
     begin_micro_batch(state_, k);
     const MicroBatch at{iteration_, k, iteration_ * options_.grad_accum + k};
+    if (hooks_.batch) {
+      hooks_.batch(at);
+    }
     const CrossEntropy loss = task_.training_loss(at, state_.target_weight());
     backward(loss.loss, state_.one());
     add_loss(state_, loss.sum, loss.count);
@@ -62,6 +65,9 @@ void Trainer::step() {
     layer->refresh();
   }
   ++iteration_;
+  if (hooks_.after_step) {
+    hooks_.after_step(iteration_);
+  }
 }
 
 void Trainer::catch_up() {
@@ -112,7 +118,6 @@ void Trainer::fail(const StepRecord& record) const {
 }
 
 void Trainer::evaluate() {
-  begin_micro_batch(state_, 0);  // the same randomness, resumed or not
   const EvalEvent event{iteration_, task_.evaluate()};
   summary_.last = event.evaluation;
   summary_.best_loss = summary_.best_loss ? std::min(*summary_.best_loss, event.evaluation.loss)
@@ -124,10 +129,10 @@ void Trainer::evaluate() {
 }
 
 void Trainer::save_checkpoint() {
-  if (!save_ || saved_at_ == iteration_) {
+  if (!hooks_.save || saved_at_ == iteration_) {
     return;
   }
-  const std::string path = save_();
+  const std::string path = hooks_.save();
   for (RunObserver* observer : observers_) {
     observer->checkpoint(iteration_, path);
   }

@@ -32,18 +32,28 @@ class TrainingFailed : public std::runtime_error {
 
 enum class RunEnd : uint8_t { finished, stopped, interrupted };
 
+/// What a program adds to the loop; each may be empty.
+struct TrainerHooks {
+  std::function<std::string()> save;             // writes a checkpoint; returns its path
+  std::function<void(const MicroBatch&)> batch;  // before each micro-batch
+  std::function<void(int64_t)> after_step;       // the number of the step that ended, from 1
+};
+
 class Trainer {
  public:
-  /// Writes a checkpoint of the run as it stands; the path, for observers.
-  using SaveCheckpoint = std::function<std::string()>;
-
-  /// All references outlive the trainer. `save` may be empty: no checkpoints.
+  /// All references outlive the trainer.
   Trainer(Task& task,
           Optimizer& optimizer,
           StepState& state,
           const TrainerOptions& options,
           std::vector<RunObserver*> observers,
-          SaveCheckpoint save);
+          TrainerHooks hooks);
+
+  /// The evaluations of an earlier part of the run, for the summary.
+  void recall(const std::optional<Evaluation>& last, const std::optional<double>& best_loss) {
+    summary_.last = last;
+    summary_.best_loss = best_loss;
+  }
 
   /// Trains from the state's iteration to the end, or until it is stopped or interrupted. Throws
   /// TrainingFailed with the iteration and the first non-finite tensor.
@@ -62,7 +72,7 @@ class Trainer {
   StepState& state_;
   TrainerOptions options_;
   std::vector<RunObserver*> observers_;
-  SaveCheckpoint save_;
+  TrainerHooks hooks_;
   int64_t iteration_;         // steps begun by the host
   int64_t told_;              // steps whose records were read
   int64_t skipped_;           // among them, and before this process

@@ -121,6 +121,7 @@ void end_step(StepState& state) {
   }
   StepScalars& s = state.scalars();
   ++s.iteration;
+  s.micro_batch = 0;
   StepRecord& record = state.records()[s.iteration % StepState::kRecords];
   record.iteration = s.iteration;
   record.update = s.update;

@@ -103,7 +103,8 @@ void begin_micro_batch(StepState& state, int64_t micro_batch);
 void add_loss(StepState& state, const Tensor& loss_sum, const Tensor& targets);
 /// After finite_norm: whether to apply the step, the clip factor, the scaler's next state.
 void decide_step(StepState& state);
-/// Writes the step's record and counts the iteration and the update.
+/// Writes the step's record and counts the iteration and the update; randomness until the next step
+/// belongs to its first micro-batch.
 void end_step(StepState& state);
 
 }  // namespace halftone

@@ -1,0 +1,153 @@
+#include "examples/session.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "data/files.h"
+#include "examples/report.h"
+
+namespace halftone {
+
+Session::Session(Flags& flags) : flags_(flags) {
+  if (flags.has("resume")) {
+    resumed_.emplace(flags.text("resume"));
+    const std::string made_by = resumed_->config_text("program");
+    if (made_by != flags.program()) {
+      throw_file_error(resumed_->path(), "is a run of ", made_by, ", not of ", flags.program());
+    }
+    flags.take_stored(resumed_->config(), flags.text("resume"));
+  }
+  recipes_ = recipes_of(flags);
+  if (resumed_ && recipes_ != std::vector{resumed_->recipe()}) {
+    throw_usage("--loss-scale ",
+                flags.text("loss-scale"),
+                " contradicts ",
+                flags.text("resume"),
+                ", which was made with ",
+                to_string(resumed_->recipe().loss_scale));
+  }
+  device_ = choose_device(flags);
+  check_common_flags(flags, device_.device);
+
+  out_ = flags.has("out") ? flags.text("out") : resumed_ ? flags.text("resume") : "";
+  if (!out_.empty()) {
+    lock_.emplace(out_);
+    const bool goes_on = resumed_ && std::filesystem::exists(out_) &&
+                         std::filesystem::equivalent(out_, flags.text("resume"));
+    if (std::filesystem::exists(out_) && !goes_on && !flags.is_on("overwrite")) {
+      throw_file_error(out_, "exists: resume it with --resume, or replace it with --overwrite");
+    }
+  }
+  if (flags.has("log")) {
+    log_.emplace(flags.text("log"), resumed_ ? resumed_->iteration() : -1);
+  }
+}
+
+LinearContext Session::begin(const Recipe& recipe, const RunPlan& plan) {
+  recipe_ = recipe;
+  plan_ = plan;
+  flags_.set("precision", to_string(recipe));  // with --loss-scale in it, for the checkpoint
+  flags_.set("steps", plan.steps);
+  if (!flags_.has("eval-every")) {
+    flags_.set("eval-every", plan.eval_every);
+  }
+  if (!flags_.has("print-every")) {
+    flags_.set("print-every", plan.print_every);
+  }
+  print_first_lines(seed(), device_.device, device_.why, recipe);
+  state_.emplace(StepRules{.scaler = scaler_config(flags_, recipe),
+                           .nominal_targets = plan.nominal_targets,
+                           .clip_norm = static_cast<float>(flags_.real("clip"))},
+                 device_.device);
+  return {recipe, state_->random(seed()), flags_.text("gemm"), device_.device};
+}
+
+void Session::load_init(Task& task) const {
+  const Checkpoint checkpoint(flags_.text("init"));
+  checkpoint.load_parameters(task.parameters());
+  for (LinearLayer* layer : task.linear_layers()) {
+    layer->refresh();
+  }
+}
+
+void Session::open_dump(Task& task, TrainerHooks& hooks) {
+  const std::string path = flags_.text("dump-batches");
+  dump_.open(path, std::ios::trunc);
+  if (!dump_) {
+    throw_file_error(path, "cannot write: ", std::strerror(errno));
+  }
+  hooks.batch = [this, &task](const MicroBatch& at) {
+    std::string rows;
+    for (const int64_t row : task.rows(at)) {
+      rows += concat(rows.empty() ? "" : ",", row);
+    }
+    dump_ << "{\"step\":" << at.iteration + 1 << ",\"micro_batch\":" << at.index << ",\"rows\":["
+          << rows << "]}\n";
+  };
+}
+
+RunEnd Session::train(Task& task, const JsonObject& facts) {
+  Optimizer optimizer(
+      optimizer_options(flags_, plan_.steps), task.parameters(), state_->random(seed()));
+  RunHistory history;
+  Instruments instruments(flags_.integer("histograms"));
+  const TrainerOptions options = trainer_options(flags_);
+  const RunParts parts{task, optimizer, *state_, history, instruments, recipe_, options.grad_accum};
+  if (flags_.has("init")) {
+    load_init(task);
+  }
+  if (resumed_) {
+    resumed_->restore(parts);
+  }
+
+  JsonObject config;
+  config.add("program", std::string_view(flags_.program())).add_fields(facts);
+  flags_.store(config);
+  ConsoleReport report({.quiet = flags_.is_on("quiet"),
+                        .total_steps = plan_.steps,
+                        .print_every = options.print_every,
+                        .unit = std::string(task.unit())});
+  std::vector<RunObserver*> observers{&history, &report};
+  if (log_) {
+    JsonObject line = config;
+    line.add("recipe_full", std::string_view(to_full_string(recipe_)))
+        .add("device", std::string_view(to_string(device_.device)))
+        .add("parameters", task.parameters().num_elements());
+    log_->start(line, task.unit(), !recipe_.master);
+    observers.push_back(&*log_);
+  }
+  TrainerHooks hooks;
+  if (!out_.empty()) {
+    hooks.save = [this, parts, text = config.text()] {
+      save_checkpoint(out_, parts, text);
+      return out_;
+    };
+  }
+  if (flags_.has("dump-batches")) {
+    open_dump(task, hooks);
+  }
+  if (flags_.integer("histograms") > 0) {
+    hooks.after_step = [&](int64_t iteration) {
+      if (instruments.is_due(iteration)) {
+        instruments.take(iteration, task.parameters(), *state_);
+      }
+    };
+  }
+  Trainer trainer(task, optimizer, *state_, options, observers, hooks);
+  trainer.recall(history.last(), history.best_loss());
+  return trainer.run();
+}
+
+void check_same_data(const Checkpoint& checkpoint, const std::string& fingerprint) {
+  const std::string stored = checkpoint.config_text("data_sha256");
+  if (stored != fingerprint) {
+    throw_file_error(checkpoint.path(),
+                     "was trained on other data: SHA-256 ",
+                     stored,
+                     ", found ",
+                     fingerprint,
+                     "; give its data with --data");
+  }
+}
+
+}  // namespace halftone

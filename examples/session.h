@@ -1,0 +1,68 @@
+// One start of a training program: the flags, what --resume brings with it, the device, the log,
+// the lock on --out. For each recipe the program makes its model and task, and the session trains
+// them. Used by train_mlp and train_gpt.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "data/run_lock.h"
+#include "examples/common_flags.h"
+#include "models/checkpoint.h"
+#include "models/linear_layer.h"
+#include "models/run_log.h"
+
+namespace halftone {
+
+/// What a program knows of a run before its model exists.
+struct RunPlan {
+  int64_t steps = 1;
+  double nominal_targets = 1.0;  // of an optimizer step without ignored targets or short batches
+  int64_t eval_every = 0;        // unless --eval-every says otherwise
+  int64_t print_every = 10;      // unless --print-every does
+};
+
+class Session {
+ public:
+  /// Takes the settings of --resume into `flags`, then locks and checks --out. Throws UsageError,
+  /// or FileError where a file is the reason.
+  explicit Session(Flags& flags);
+
+  /// The recipes to train, one after the other.
+  const std::vector<Recipe>& recipes() const { return recipes_; }
+  uint64_t seed() const { return static_cast<uint64_t>(flags_.integer("seed")); }
+  Device device() const { return device_.device; }
+  /// The checkpoint of --resume.
+  const std::optional<Checkpoint>& resumed() const { return resumed_; }
+
+  /// Starts a run: prints the first lines and makes its counters. What the model needs is in the
+  /// context.
+  LinearContext begin(const Recipe& recipe, const RunPlan& plan);
+  /// Trains `task` to its end. `facts` are fields for the log and the checkpoint beside the flags:
+  /// the program, the data's fingerprint, a vocabulary.
+  RunEnd train(Task& task, const JsonObject& facts);
+
+ private:
+  void load_init(Task& task) const;
+  void open_dump(Task& task, TrainerHooks& hooks);
+
+  Flags& flags_;
+  std::optional<Checkpoint> resumed_;
+  ChosenDevice device_;
+  std::vector<Recipe> recipes_;
+  std::string out_;  // empty: no checkpoints
+  std::optional<RunLock> lock_;
+  std::optional<RunLog> log_;
+  std::ofstream dump_;
+  Recipe recipe_;
+  RunPlan plan_;
+  std::optional<StepState> state_;
+};
+
+/// Throws FileError where the data's fingerprint is not the one in the checkpoint.
+void check_same_data(const Checkpoint& checkpoint, const std::string& fingerprint);
+
+}  // namespace halftone
