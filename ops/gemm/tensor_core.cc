@@ -19,6 +19,9 @@ struct Parts {
 /// The parts of a value of `format`: subnormals have the exponent of the smallest normal number.
 Parts split(float x, const Format& format) {
   const uint32_t magnitude = std::bit_cast<uint32_t>(x) & 0x7FFFFFFFu;
+  if (magnitude == 0) {
+    return {0, 1 - format.bias()};
+  }
   const int field = static_cast<int>(magnitude >> 23);
   const int64_t fraction = magnitude & 0x7FFFFFu;
   const int exponent = std::max(field, 1) - 127;
