@@ -52,20 +52,19 @@ std::string_view name_of(Accumulator acc);
 enum class Activation : uint8_t { none, relu, gelu };  // gelu: the tanh form
 
 /// What happens to the FP32 product before it is stored, in this order, each step rounded to
-/// nearest FP32:
-/// + bias[n]; store the pre-activation (rounded to D's dtype); activation of the FP32 value; *
-/// activation'(pre-activation read from `gradient_of`); + residual; one rounding on store to D.
-/// `column_sums` receives the sum over M of the values as stored, by the column tree over panels of
-/// 128 rows (core/reduce.h), panels added in ascending order. Where D is f64 every step is in
-/// double.
+/// nearest FP32: + bias[n]; store the pre-activation (rounded to D's dtype); activation of the FP32
+/// value; * activation'(pre-activation read from `gradient_of`); + residual; one rounding on store
+/// to D. `column_sums` receives the sum over M of the values as stored, by the column tree over
+/// panels of 128 rows (core/reduce.h), panels added in ascending order. Where D is f64 every step
+/// is in double.
 struct GemmEpilogue {
   const void* bias = nullptr;  // [N], dtype bias_dtype
   DType bias_dtype = DType::f32;
   Activation activation = Activation::none;
   void* pre_activation = nullptr;  // [M, N] like D, written where the backward pass needs it
-  const void* gradient_of =
-      nullptr;  // [M, N] like D, read: the pre-activation that `activation` was applied to. When it
-                // is given, `activation` names whose derivative multiplies, and is not applied.
+  // [M, N] like D, read: the pre-activation that `activation` was applied to. Where it is given,
+  // `activation` names whose derivative multiplies, and is not applied.
+  const void* gradient_of = nullptr;
   const void* residual = nullptr;  // [M, N] like D
   void* column_sums = nullptr;     // [N] f32, or f64 where D is; needs batch = 1
 };
@@ -78,16 +77,18 @@ struct GemmProblem {
   GemmOperand a{};
   GemmOperand b{};
   void* d = nullptr;
-  DType d_dtype = DType::f32;  // f32, bf16, f16; f64 where both operands are stored as f64,
-                               // unscaled (gradient checks, CPU)
-  int64_t d_stride =
-      0;  // elements from row to row; pre_activation, gradient_of and residual share it
+  // f32, bf16 or f16; f64 where both operands are stored as f64, unscaled (gradient checks, CPU).
+  DType d_dtype = DType::f32;
+  // Elements from row to row and matrix to matrix, for pre_activation, gradient_of and residual
+  // too.
+  int64_t d_stride = 0;
   int64_t d_batch_stride = 0;
-  bool accumulate =
-      false;  // D (f32) += result, as one final FP32 addition; D is not read otherwise
+  // D (f32) += result, as one final FP32 addition. D is not read otherwise.
+  bool accumulate = false;
   Accumulator acc = Accumulator::fp32;
-  int64_t promote = 0;  // partial sums go to FP32 every `promote` of K (0: never); scaled operands
-                        // at the latest every block_k
+  // Partial sums go to FP32 every `promote` of K (0: never; a multiple of 16), and where operands
+  // are scaled at the latest every block_k.
+  int64_t promote = 0;
   GemmEpilogue epilogue{};
 };
 
@@ -96,8 +97,8 @@ struct GemmProblem {
 /// last one shorter) are added in ascending order in FP32. A function of the problem alone. With
 /// promotion, and with scales always, each interval (see interval_end) starts from zero and is
 /// added by acc = fma(partial, scale, acc), acc starting from zero; scale is RN(s_a * s_b), 1 where
-/// nothing is scaled. The last instruction of an interval is filled up with zeros. The FP32 sum of
-/// each split then goes through the epilogue.
+/// nothing is scaled. The last instruction of an interval is filled up with zeros. The sum of the
+/// splits then goes through the epilogue.
 struct KOrder {
   int64_t instruction_k = 0;
   int64_t split_k = 0;  // >= K: one split

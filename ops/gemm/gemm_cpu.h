@@ -23,8 +23,9 @@ void gemm_eigen(const GemmProblem& problem);
 /// bit for bit.
 void gemm_emulated(const GemmProblem& problem);
 
-/// The problem on the GPU its pointers live on; `kernel` empty: gemm_config chooses. Defined where
-/// CUDA is built.
+/// The problem on the GPU its pointers live on; `kernel` empty: gemm_config chooses. N and batch
+/// are above 0; M may be 0 where column sums are wanted, which are zero then. Defined where CUDA is
+/// built.
 void gemm_cuda(const GemmProblem& problem, const Device& device, std::string_view kernel);
 
 }  // namespace halftone::detail

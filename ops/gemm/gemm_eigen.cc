@@ -20,8 +20,7 @@ namespace {
 
 constexpr int64_t kDepth = 256;  // products per call of Eigen
 // Eigen's register tile is 3 vectors by 4. Of M and N the one is called wide, the other narrow.
-constexpr int64_t kWide =
-    48;  // a multiple of 3 vectors of SSE, AVX and AVX-512, in float and double
+constexpr int64_t kWide = 48;  // 3 vectors of AVX-512 floats, and a multiple of every lesser one
 constexpr int64_t kNarrow = 4;
 constexpr int64_t kMaxWide = 384;  // of a tile: operands and sums stay in the L2 cache
 constexpr int64_t kMaxNarrow = 256;
