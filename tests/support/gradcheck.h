@@ -1,7 +1,7 @@
 // gradcheck: an op's gradients against central differences, in double. Copy a call to test your own
 // op:
 //   EXPECT_TRUE(gradcheck([](const Tensors& in) { return softplus(in[0]); }, {x}));
-// Keep inputs off kinks (relu at 0): within 0.004 (1 + |x|) of one the differences mean nothing.
+// Keep inputs off kinks (relu at 0): within 2e-4 (1 + |x|) of one the differences mean nothing.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ inline ::testing::AssertionResult gradcheck(const TensorFunction& f,
     std::vector<double> expected(static_cast<size_t>(leaves[n].numel()));
     for (size_t i = 0; i < expected.size(); ++i) {
       const double before = x[i];
-      const double h = 1e-3 * (1.0 + std::fabs(before));
+      const double h = 1e-4 * (1.0 + std::fabs(before));
       const auto difference = [&](double step) {  // sum w (f(x + step) - f(x - step))
         x[i] = before + step;
         const std::vector<double> above = f(leaves).to_doubles();
