@@ -89,9 +89,9 @@ void save_checkpoint(const std::filesystem::path& path,
 
   const ParameterSet& parameters = run.task.parameters();
   for (const Parameter& p : parameters.all()) {
-    write_tensor(file, name_in("param", p.path), p.weight);
+    write_tensor(file, name_in("param", p.path), p.without_padding(p.weight));
     if (parameters.buffers().copies.defined()) {
-      write_tensor(file, name_in("master", p.path), p.source);
+      write_tensor(file, name_in("master", p.path), p.without_padding(p.source));
     }
     for (const auto& [name, flat] : run.optimizer.moments()) {
       write_tensor(file, name_in(name, p.path), slice_of(flat, p));
@@ -163,7 +163,7 @@ void Checkpoint::load_parameters(ParameterSet& parameters) const {
   }
   for (const Parameter& p : parameters.all()) {
     const bool has_master = file_.has(name_in("master", p.path));
-    copy_in(read_weights(has_master ? "master" : "param", p), p.source);
+    copy_in(read_weights(has_master ? "master" : "param", p), p.without_padding(p.source));
   }
   parameters.refresh_copies();
 }

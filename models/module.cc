@@ -33,7 +33,7 @@ void fill_normal(const RandomStream& stream, float deviation, int64_t n, float* 
 }
 
 Tensor view_of(const Tensor& buffer, const Parameter& p) {
-  return buffer.view(p.shape, contiguous_strides(p.shape), p.offset);
+  return buffer.view(p.padded, contiguous_strides(p.padded), p.offset);
 }
 
 }  // namespace
@@ -59,7 +59,10 @@ void fill_initial(const Init& init, uint64_t seed, std::string_view path, int64_
   throw std::logic_error("fill_initial: not an Init::Kind");
 }
 
-Parameter& ParameterSet::declare(std::string path, const Shape& shape, const Init& init) {
+Parameter& ParameterSet::declare(std::string path,
+                                 const Shape& shape,
+                                 const Init& init,
+                                 int64_t padded_rows) {
   HALFTONE_CHECK(!buffers_.weights.defined(),
                  "parameters: '",
                  path,
@@ -73,6 +76,7 @@ Parameter& ParameterSet::declare(std::string path, const Shape& shape, const Ini
   Parameter& p = parameters_.emplace_back();
   p.path = std::move(path);
   p.shape = shape;
+  p.padded = padded_rows == 0 ? shape : Shape{padded_rows, shape[1]};
   p.init = init;
   return p;
 }
@@ -82,7 +86,7 @@ void ParameterSet::allocate(const Recipe& recipe, uint64_t seed, Device device) 
   int64_t size = 0;
   for (Parameter& p : parameters_) {
     p.offset = size;
-    size += round_up(p.shape.numel(), kParameterAlignment);
+    size += round_up(p.padded.numel(), kParameterAlignment);
   }
   const bool is_narrow = recipe.act != DType::f32;
   const bool has_copies = is_narrow && recipe.master;

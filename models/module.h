@@ -32,12 +32,17 @@ struct Init {
 struct Parameter {
   std::string path;  // "layers.0.weight"
   Shape shape;
+  Shape padded;  // in memory: `shape`, or a matrix with rows of zeros behind it that stay zero
   Init init;
   int64_t offset = 0;  // in the flat buffers
   Tensor weight;       // what the forward pass reads: a leaf whose gradient is `gradient`
   Tensor source;       // the FP32 weights behind it; `weight` itself where there are no others
   Tensor gradient;     // f32
 
+  /// A tensor with `padded` elements, without its padding.
+  Tensor without_padding(const Tensor& t) const {
+    return t.view(shape, contiguous_strides(shape), 0);
+  }
   /// Weight decay is for matrices: not for biases and norms.
   bool decays() const { return shape.rank() >= 2; }
 };
@@ -50,7 +55,11 @@ class ParameterSet {
 
   /// Declares a parameter, whose address stays; its tensors are there after allocate(). Throws
   /// std::invalid_argument if the path is taken.
-  Parameter& declare(std::string path, const Shape& shape, const Init& init);
+  /// A matrix may have `padded_rows` in memory, more than its shape says (0: as many).
+  Parameter& declare(std::string path,
+                     const Shape& shape,
+                     const Init& init,
+                     int64_t padded_rows = 0);
 
   /// Makes the buffers and initialises the weights. Called once, after the last declaration.
   void allocate(const Recipe& recipe, uint64_t seed, Device device);
