@@ -1,0 +1,187 @@
+// Trains a GPT-2-style decoder on text, characters or bytes, or on tokens made elsewhere, under one
+// recipe or under several, one after the other. --size sets shape and schedule to nanoGPT's, and
+// any other flag overrides it. See --help, or the README for the recipes.
+#include <cstdio>
+
+#include "data/dataset.h"
+#include "data/known_data.h"
+#include "data/sha256.h"
+#include "examples/session.h"
+#include "models/text_checkpoint.h"
+#include "models/text_task.h"
+
+namespace halftone {
+namespace {
+
+// What a size implies, besides the shape: the flag and its value.
+using Preset = std::vector<std::pair<const char*, const char*>>;
+
+const Preset kChar{{"layers", "6"},
+                   {"heads", "6"},
+                   {"width", "384"},
+                   {"context", "256"},
+                   {"batch", "64"},
+                   {"grad-accum", "1"},
+                   {"dropout", "0.2"},
+                   {"steps", "5000"},
+                   {"lr", "0.001"},
+                   {"min-lr", "0.0001"},
+                   {"warmup", "100"},
+                   {"beta2", "0.99"}};
+const Preset kGpt2{{"layers", "12"},
+                   {"heads", "12"},
+                   {"width", "768"},
+                   {"context", "1024"},
+                   {"batch", "12"},
+                   {"grad-accum", "40"},
+                   {"dropout", "0"},
+                   {"steps", "600000"},
+                   {"lr", "0.0006"},
+                   {"min-lr", "0.00006"},
+                   {"warmup", "2000"},
+                   {"beta2", "0.95"}};
+
+void add_flags(Flags& flags) {
+  flags.add({.name = "data",
+             .default_value = "tinyshakespeare",
+             .help = "tinyshakespeare, synthetic, a text file, a token file, .npy or .h5",
+             .scope = Flag::Scope::process});
+  flags.add({.name = "size",
+             .kind = Flag::Kind::choice,
+             .default_value = "char",
+             .help = "shape and schedule, unless given",
+             .choices = {"char", "gpt2"}});
+  for (const auto& [name, help] : {std::pair{"layers", "transformer blocks"},
+                                   {"heads", "attention heads of a block"},
+                                   {"width", "elements of the residual stream"},
+                                   {"context", "tokens that the model sees at once"}}) {
+    flags.add({.name = name, .kind = Flag::Kind::integer, .help = help, .low = 1, .high = 1e6});
+  }
+  flags.add({.name = "bias",
+             .kind = Flag::Kind::choice,
+             .default_value = "off",
+             .help = "biases in linear layers and norms",
+             .choices = {"on", "off"}});
+  flags.add({.name = "text",
+             .kind = Flag::Kind::choice,
+             .default_value = "chars",
+             .help = "what a token of a text file is",
+             .choices = {"chars", "bytes"}});
+  flags.add({.name = "normalize",
+             .kind = Flag::Kind::present,
+             .help = "drop a byte order mark and carriage returns from a text file"});
+  add_common_flags(flags,
+                   {.min_lr = "0.0001",
+                    .warmup = "100",
+                    .beta2 = "0.99",
+                    .weight_decay = "0.1",
+                    .clip = "1",
+                    .dropout = "0.2",
+                    .batch = "64"});
+}
+
+// Values of --size, where neither the command line nor the checkpoint of --resume has one.
+void apply_size(Flags& flags) {
+  if (flags.has("resume")) {
+    return;
+  }
+  for (const auto& [name, value] : flags.text("size") == "gpt2" ? kGpt2 : kChar) {
+    if (!flags.given(name)) {
+      flags.set(name, std::string(value));
+    }
+  }
+}
+
+// Identifies the tokens in a checkpoint, which holds no path.
+std::string fingerprint(const TokenDataset& data) {
+  Sha256 sha;
+  for (const std::vector<int32_t>* part : {&data.train, &data.val}) {
+    sha.update(part->data(), part->size() * sizeof(int32_t));
+  }
+  return to_hex(sha.digest());
+}
+
+// --data, or the known name in the checkpoint that is resumed.
+std::string data_spec(const Flags& flags, const Session& session) {
+  if (session.resumed() && !flags.given("data")) {
+    const std::string name = session.resumed()->config_text("data");
+    if (name.empty()) {
+      throw_usage("--resume ", flags.text("resume"), " was made with a file: give it with --data");
+    }
+    return name;
+  }
+  return flags.text("data");
+}
+
+void print_data(const TokenDataset& data) {
+  for (const std::string& note : data.notes) {
+    std::printf("note: %s\n", note.c_str());
+  }
+  std::printf("data %s: %zu training and %zu validation tokens, vocabulary of %lld\n",
+              data.source.c_str(),
+              data.train.size(),
+              data.val.size(),
+              static_cast<long long>(data.vocabulary.size()));
+}
+
+RunEnd train(Session& session,
+             const Flags& flags,
+             const Recipe& recipe,
+             const TokenDataset& data,
+             const JsonObject& facts) {
+  const int64_t batch = flags.integer("batch");
+  const GptOptions options{.vocab = data.vocabulary.size(),
+                           .context = flags.integer("context"),
+                           .layers = flags.integer("layers"),
+                           .heads = flags.integer("heads"),
+                           .width = flags.integer("width"),
+                           .dropout = static_cast<float>(flags.real("dropout")),
+                           .has_bias = flags.is_on("bias"),
+                           .recompute = flags.is_on("recompute")};
+  const int64_t targets = batch * flags.integer("grad-accum") * options.context;
+  const LinearContext context = session.begin(recipe,
+                                              {.steps = flags.integer("steps"),
+                                               .nominal_targets = static_cast<double>(targets),
+                                               .eval_every = 250,
+                                               .print_every = 10});
+  print_data(data);
+  Gpt model(options, context);
+  TextTask task(model, data, batch, session.seed(), session.device());
+  return session.train(task, facts);
+}
+
+int run(Flags& flags) {
+  apply_size(flags);
+  Session session(flags);
+  const std::string spec = data_spec(flags, session);
+  const TokenDataset data = load_token_dataset(
+      spec, {.unit = parse_token_unit(flags.text("text")), .normalize = flags.is_on("normalize")});
+  if (session.resumed()) {
+    check_same_vocabulary(*session.resumed(), data.vocabulary);
+    check_same_data(*session.resumed(), fingerprint(data));
+  }
+  if (flags.has("init")) {
+    check_same_vocabulary(Checkpoint(flags.text("init")), data.vocabulary);
+  }
+  JsonObject facts;
+  facts.add("data", is_known_data(spec) || spec == kSyntheticName ? std::string_view(spec) : "")
+      .add("data_sha256", std::string_view(fingerprint(data)));
+  store_vocabulary(data.vocabulary, facts);
+  RunEnd end = RunEnd::finished;
+  for (const Recipe& recipe : session.recipes()) {
+    end = train(session, flags, recipe, data, facts);
+    if (end == RunEnd::interrupted) {
+      break;
+    }
+  }
+  return exit_status(end);
+}
+
+}  // namespace
+}  // namespace halftone
+
+int main(int argc, char** argv) {
+  halftone::Flags flags("train_gpt", "trains a GPT-2-style decoder on text");
+  halftone::add_flags(flags);
+  return halftone::run_main(flags, argc, argv, [&] { return halftone::run(flags); });
+}
