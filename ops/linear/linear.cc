@@ -139,6 +139,8 @@ QuantizeOptions LinearState::options(LinearOperand operand, std::string_view use
 }
 
 void LinearState::refresh(const Tensor& weights) {
+  w_forward_ = {};  // before the new ones are made: never two copies at once
+  w_dgrad_ = {};
   QuantizeOptions how = options(LinearOperand::w, "w", true);
   how.category = MemoryCategory::quantized;
   w_forward_ = quantize(weights, 1, precision_.forward.b, how);
