@@ -34,9 +34,9 @@ enum class RunEnd : uint8_t { finished, stopped, interrupted };
 
 /// What a program adds to the loop; each may be empty.
 struct TrainerHooks {
-  std::function<std::string()> save;             // writes a checkpoint; returns its path
-  std::function<void(const MicroBatch&)> batch;  // before each micro-batch
-  std::function<void(int64_t)> after_step;       // the number of the step that ended, from 1
+  std::function<std::string()> save{};             // writes a checkpoint; returns its path
+  std::function<void(const MicroBatch&)> batch{};  // before each micro-batch
+  std::function<void(int64_t)> after_step{};       // the number of the step that ended, from 1
 };
 
 class Trainer {
