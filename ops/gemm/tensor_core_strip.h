@@ -11,7 +11,7 @@
 
 namespace halftone {
 
-inline constexpr int kStripColumns = 16;
+inline constexpr int64_t kStripColumns = 16;
 
 // Markers in place of an exponent. The sum of any two of them and of exponents fits int16, and a
 // NaN or infinity beside a zero still stands out.
@@ -20,7 +20,7 @@ inline constexpr int16_t kNonFiniteExponent = 15000;
 
 /// The exponent a value of `format` brings into the alignment, or a marker.
 inline int16_t alignment_exponent(float x, const Format& format) {
-  const int field = std::bit_cast<uint32_t>(x) >> 23 & 0xFF;
+  const int field = static_cast<int>(std::bit_cast<uint32_t>(x) >> 23 & 0xFF);
   const int exponent = std::max(field - 127, 1 - format.bias());
   const int finite = x == 0.0f ? kZeroExponent : exponent;
   return static_cast<int16_t>(field == 255 ? kNonFiniteExponent : finite);

@@ -89,7 +89,7 @@ double StoredMatrix::get(int64_t i, int64_t row, int64_t column, const Format* f
     case DType::f16:
       return decode(kFp16, read(uint16_t{}));
     default:
-      return decode(*format, read(uint8_t{}));
+      return format == nullptr ? std::nan("") : decode(*format, read(uint8_t{}));
   }
 }
 
@@ -103,7 +103,8 @@ void StoredMatrix::set(int64_t i, int64_t row, int64_t column, double value, con
     case DType::f64:
       return write(value);
     case DType::f32:  // TF32 stays unrounded in storage
-      return write(format == nullptr || *format == kTf32 ? single : round_to(*format, value));
+      return write(format == nullptr || *format == kTf32 ? single
+                                                         : decode(*format, encode(*format, value)));
     case DType::bf16:
       return write(static_cast<uint16_t>(encode(kBf16, value)));
     case DType::f16:
@@ -195,7 +196,7 @@ GemmCase::GemmCase(const GemmSpec& s) : spec(s) {
     p.epilogue.residual = residual.data();
   }
   if (s.column_sums) {
-    column_sums.assign(s.N, std::nan(""));
+    column_sums.assign(s.N, std::nanf(""));
     p.epilogue.column_sums = column_sums.data();
   }
 }
