@@ -28,6 +28,10 @@ std::string duration(double seconds) {
                  : format("%.1fs", seconds);
 }
 
+std::string mebibytes(int64_t bytes) {
+  return format("%.1f MiB", static_cast<double>(bytes) / 1048576.0);
+}
+
 std::string evaluation_text(const Evaluation& evaluation) {
   std::string text = format("val_loss %.4f", evaluation.loss);
   if (evaluation.accuracy) {
@@ -39,14 +43,32 @@ std::string evaluation_text(const Evaluation& evaluation) {
 }  // namespace
 
 std::string how_multiplied(const Recipe& recipe, const Device& device) {
-  if (!device.is_cpu()) {
-    return "native";
-  }
   const Format widest = compute_format(recipe.fwd, recipe.grad);
-  if (recipe.fwd == kFp32 && recipe.grad == kFp32) {
-    return "native";
+  const bool is_native = widest == kFp32 && recipe.fwd == kFp32;
+  const std::string formats =
+      is_native || !device.is_cpu() ? "native" : concat("emulated (via ", to_string(widest), ")");
+  return concat(formats,
+                ", accumulated by ",
+                recipe.acc == Accumulator::fp32 ? "Eigen in fp32" : name_of(recipe.acc));
+}
+
+void print_notes(const Recipe& recipe, const std::vector<LinearLayer*>& layers) {
+  const LinearLayer* smallest = nullptr;
+  for (const LinearLayer* layer : layers) {
+    const bool is_narrow = layer->precision().forward.b.format.bits() <= 8;
+    const int64_t size = layer->weight().shape.numel();
+    if (is_narrow && size < kSmallLayer &&
+        (smallest == nullptr || size < smallest->weight().shape.numel())) {
+      smallest = layer;
+    }
   }
-  return concat("emulated (via ", widest == kFp32 ? "fp32" : to_string(widest), ")");
+  if (smallest != nullptr) {
+    std::printf("note: %s is %lld x %lld; below 512 x 512, %s costs more than it saves\n",
+                smallest->path().c_str(),
+                static_cast<long long>(smallest->weight().shape[0]),
+                static_cast<long long>(smallest->weight().shape[1]),
+                recipe.base.c_str());
+  }
 }
 
 void print_first_lines(uint64_t seed,
@@ -141,7 +163,15 @@ void ConsoleReport::summary(const RunSummary& summary) {
   }
   text += format(", %.0f %s/s", summary.units_per_second, options_.unit.c_str());
   text += concat(", ", summary.skipped, " skipped");
-  text += format(", peak %.1f MiB", static_cast<double>(summary.memory.total.peak_bytes) / 1048576);
+  std::string peaks;
+  for (int i = 0; i < kNumMemoryCategories; ++i) {
+    const int64_t bytes = summary.memory.by_category[static_cast<size_t>(i)].peak_bytes;
+    if (bytes > 0) {
+      const std::string_view name = name_of(static_cast<MemoryCategory>(i));
+      peaks += concat(peaks.empty() ? "" : ", ", name, " ", mebibytes(bytes));
+    }
+  }
+  line(concat("peak memory ", mebibytes(summary.memory.total.peak_bytes), ": ", peaks));
   line(text);
   std::fflush(stdout);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/recipe.h"
 #include "models/run_observer.h"
@@ -25,8 +26,14 @@ void print_first_lines(uint64_t seed,
                        const std::string& why_not_gpu,
                        const Recipe& recipe);
 
-/// "native", or "emulated (via fp16)" where a format is multiplied in the next wider one.
+/// "native", or "emulated (via fp16)" where a format is multiplied in the next wider one; and what
+/// adds the products.
 std::string how_multiplied(const Recipe& recipe, const Device& device);
+
+/// Below this many elements an 8-bit or narrower format costs more to make than it saves.
+inline constexpr int64_t kSmallLayer = 512 * 512;
+/// A line for whoever trains small layers in narrow formats: still right, but pointless.
+void print_notes(const Recipe& recipe, const std::vector<LinearLayer*>& layers);
 
 class ConsoleReport : public RunObserver {
  public:

@@ -43,6 +43,17 @@ Session::Session(Flags& flags) : flags_(flags) {
   }
 }
 
+std::string Session::data_spec() const {
+  if (!resumed_ || flags_.given("data")) {
+    return flags_.text("data");
+  }
+  const std::string name = resumed_->config_text("data");
+  if (name.empty()) {
+    throw_usage("--resume ", flags_.text("resume"), " was made with files: give them with --data");
+  }
+  return name;
+}
+
 LinearContext Session::begin(const Recipe& recipe, const RunPlan& plan) {
   recipe_ = recipe;
   plan_ = plan;
@@ -100,6 +111,7 @@ RunEnd Session::train(Task& task, const JsonObject& facts) {
     resumed_->restore(parts);
   }
 
+  print_notes(recipe_, task.linear_layers());
   JsonObject config;
   config.add("program", std::string_view(flags_.program())).add_fields(facts);
   flags_.store(config);

@@ -38,6 +38,10 @@ class Session {
   /// The checkpoint of --resume.
   const std::optional<Checkpoint>& resumed() const { return resumed_; }
 
+  /// --data, or the known name in the checkpoint of --resume. Throws UsageError where that was made
+  /// with files: it holds no path.
+  std::string data_spec() const;
+
   /// Starts a run: prints the first lines and makes its counters. What the model needs is in the
   /// context.
   LinearContext begin(const Recipe& recipe, const RunPlan& plan);

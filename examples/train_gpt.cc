@@ -101,18 +101,6 @@ std::string fingerprint(const TokenDataset& data) {
   return to_hex(sha.digest());
 }
 
-// --data, or the known name in the checkpoint that is resumed.
-std::string data_spec(const Flags& flags, const Session& session) {
-  if (session.resumed() && !flags.given("data")) {
-    const std::string name = session.resumed()->config_text("data");
-    if (name.empty()) {
-      throw_usage("--resume ", flags.text("resume"), " was made with a file: give it with --data");
-    }
-    return name;
-  }
-  return flags.text("data");
-}
-
 void print_data(const TokenDataset& data) {
   for (const std::string& note : data.notes) {
     std::printf("note: %s\n", note.c_str());
@@ -153,7 +141,7 @@ RunEnd train(Session& session,
 int run(Flags& flags) {
   apply_size(flags);
   Session session(flags);
-  const std::string spec = data_spec(flags, session);
+  const std::string spec = session.data_spec();
   const TokenDataset data = load_token_dataset(
       spec, {.unit = parse_token_unit(flags.text("text")), .normalize = flags.is_on("normalize")});
   if (session.resumed()) {

@@ -82,18 +82,6 @@ std::string fingerprint(const ImageDataset& data) {
   return to_hex(sha.digest());
 }
 
-// --data, or the known name in the checkpoint that is resumed.
-std::string data_spec(const Flags& flags, const Session& session) {
-  if (session.resumed() && !flags.given("data")) {
-    const std::string name = session.resumed()->config_text("data");
-    if (name.empty()) {
-      throw_usage("--resume ", flags.text("resume"), " was made with files: give them with --data");
-    }
-    return name;
-  }
-  return flags.text("data");
-}
-
 RunEnd train(Session& session,
              const Flags& flags,
              const Recipe& recipe,
@@ -119,7 +107,7 @@ RunEnd train(Session& session,
 
 int run(Flags& flags) {
   Session session(flags);
-  const std::string spec = data_spec(flags, session);
+  const std::string spec = session.data_spec();
   const ImageDataset data = load_image_dataset(spec);
   JsonObject facts;
   facts.add("data", is_known_data(spec) || spec == kSyntheticName ? std::string_view(spec) : "")

@@ -50,6 +50,7 @@ class LinearLayer {
 
   const Parameter& weight() const { return *weight_; }
   LinearState& state() { return state_; }
+  const LinearPrecision& precision() const { return state_.precision(); }
   const std::string& path() const { return state_.path(); }
 
  private:

@@ -1,0 +1,369 @@
+// train_mlp as its users meet it: flags, messages, exit codes, files.
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "data/files.h"
+#include "data/run_lock.h"
+#include "data/synthetic.h"
+#include "models/json.h"
+#include "tests/support/run_program.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/throws.h"
+
+namespace halftone::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+
+// 256 generated digits to train on, as IDX files, made once.
+const std::filesystem::path& data_folder() {
+  static const TempFolder folder;
+  static const bool is_made = [] {
+    write_idx_folder(synthetic_digits(256, 64), folder.path());
+    return true;
+  }();
+  (void)is_made;
+  return folder.path();
+}
+
+ProgramResult run_mlp(Words words, const RunOptions& options = {}) {
+  const Words common{"--hidden", "32", "--batch", "16", "--threads", "2"};
+  words.insert(words.end(), common.begin(), common.end());
+  return run_program(built("train_mlp"), words, options);
+}
+
+// The same on the generated digits, 20 steps unless told otherwise.
+ProgramResult train(Words words, const RunOptions& options = {}) {
+  words.insert(words.end(), {"--data", data_folder().string()});
+  if (std::find(words.begin(), words.end(), "--steps") == words.end()) {
+    words.insert(words.end(), {"--steps", "20"});
+  }
+  return run_mlp(std::move(words), options);
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  const std::vector<uint8_t> bytes = read_file(path);
+  return {bytes.begin(), bytes.end()};
+}
+
+// The lines of a log that begin with an event, without what depends on the clock.
+Words events(const std::filesystem::path& path, const std::string& event) {
+  std::istringstream in(text_of(path));
+  Words lines;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("{\"event\":\"" + event + "\"")) {
+      lines.push_back(line.substr(0, line.find(",\"samples_per_s\"")));
+    }
+  }
+  return lines;
+}
+
+// A wrong command line: exit status 2 and one line on standard error that holds the pieces.
+template <class... Pieces>
+void expect_usage_error(const Words& words, const Pieces&... pieces) {
+  const ProgramResult r = train(words);
+  EXPECT_EQ(r.exit_code, 2) << r.err;
+  expect_holds(r.err, "--help", pieces...);
+  EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
+}
+
+TEST(TrainMlp, PrintsWhatItDoesAndEndsWithASummary) {
+  const ProgramResult r = train({"--print-every", "10"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_EQ(r.err, "");
+  EXPECT_EQ(r.out.rfind("seed 1, device cpu (2 threads", 0), 0u) << r.out;
+  expect_holds(r.out,
+               "recipe fp32,fwd=fp32",
+               "native",
+               "step 10/20",
+               "step 20/20",
+               "samples/s",
+               "done: 20 of 20 steps",
+               "accuracy",
+               "peak memory",
+               "moments");
+  EXPECT_EQ(train({"--quiet"}).out.find("step 10/20"), std::string::npos);
+}
+
+TEST(TrainMlp, TrainsSeveralRecipesInOneRun) {
+  const ProgramResult r = train({"--precision", "bf16", "--precision", "fp8-block,grad=e5m2"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  expect_holds(r.out, "recipe bf16", "recipe fp8-block,fwd=e4m3,grad=e5m2", "emulated (via fp16)");
+  const size_t first = r.out.find("done:");
+  EXPECT_NE(r.out.find("done:", first + 1), std::string::npos);
+}
+
+TEST(TrainMlp, LogsOneObjectALine) {
+  const TempFolder folder;
+  const std::string log = (folder / "run.jsonl").string();
+  const ProgramResult r = train({"--log", log, "--eval-every", "10", "--precision", "bf16-pure"});
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  std::istringstream in(text_of(log));
+  Words names;
+  for (std::string line; std::getline(in, line);) {
+    names.push_back(line.substr(0, line.find(',')));
+  }
+  EXPECT_EQ(names.front(), "{\"event\":\"start\"");
+  EXPECT_EQ(names.back(), "{\"event\":\"summary\"");
+  EXPECT_EQ(events(log, "step").size(), 20u);
+  EXPECT_EQ(events(log, "eval").size(), 2u);
+  const auto step = parse_flat_json(events(log, "step")[4] + "}");
+  Words fields;
+  for (const auto& [name, value] : step) {
+    fields.push_back(name);
+  }
+  EXPECT_EQ(fields,
+            (Words{"event",
+                   "step",
+                   "loss",
+                   "lr",
+                   "grad_norm",
+                   "loss_scale",
+                   "skipped",
+                   "targets",
+                   "lost_updates"}));
+  EXPECT_EQ(std::get<int64_t>(step[1].second), 5);
+  expect_holds(events(log, "start")[0],
+               "\"precision\":\"bf16-pure\"",
+               "\"recipe_full\"",
+               "\"hidden\":\"32\"",
+               "\"lr\":0.001");
+  expect_holds(text_of(log),
+               "\"best_val_loss\"",
+               "\"peak_bytes\":{\"weights\":",
+               "\"sync_calls\":",
+               "\"skipped\":0");
+}
+
+TEST(TrainMlp, ResumesToTheSameLog) {
+  const TempFolder folder;
+  const Words common{
+      "--precision", "fp16", "--grad-accum", "2", "--dropout", "0.1", "--eval-every", "5"};
+  const auto with = [&](Words words) {
+    words.insert(words.end(), common.begin(), common.end());
+    return words;
+  };
+  const std::string whole = (folder / "whole.jsonl").string();
+  const std::string part = (folder / "part.jsonl").string();
+  const std::string run = (folder / "run.h5").string();
+  ASSERT_EQ(train(with({"--log", whole})).exit_code, 0);
+  ASSERT_EQ(train(with({"--log", part, "--out", run, "--stop-after", "7"})).exit_code, 0);
+  EXPECT_EQ(events(part, "step").size(), 7u);
+  EXPECT_TRUE(events(part, "eval").size() == 1u);
+  const ProgramResult resumed = run_program(
+      built("train_mlp"),
+      {"--resume", run, "--log", part, "--data", data_folder().string(), "--threads", "1"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(events(part, "step"), events(whole, "step"));
+  EXPECT_EQ(events(part, "eval"), events(whole, "eval"));
+}
+
+TEST(TrainMlp, ResumeRefusesWhatContradictsTheFile) {
+  const TempFolder folder;
+  const std::string run = (folder / "run.h5").string();
+  ASSERT_EQ(train({"--out", run, "--stop-after", "3", "--lr", "1e-2"}).exit_code, 0);
+  expect_usage_error({"--resume", run, "--lr", "0.02"}, "--lr 0.02", "0.01");
+  expect_usage_error({"--resume", run, "--precision", "bf16"}, "--precision bf16", "fp32");
+  expect_usage_error({"--resume", run, "--loss-scale", "8"}, "--loss-scale 8", "none");
+  expect_usage_error({"--resume", run, "--seed", "2"}, "--seed 2", "1");
+  // The same values in another spelling are no contradiction; some flags may always change.
+  const ProgramResult r = train({"--resume",
+                                 run,
+                                 "--lr",
+                                 "0.010",
+                                 "--precision",
+                                 "fp32",
+                                 "--steps",
+                                 "6",
+                                 "--eval-every",
+                                 "2",
+                                 "--quiet"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  expect_holds(r.out, "done: 6 of 6 steps");
+  const ProgramResult without_data = run_program(built("train_mlp"), {"--resume", run});
+  EXPECT_EQ(without_data.exit_code, 2);
+  expect_holds(without_data.err, "--data");
+  const ProgramResult other_data =
+      run_program(built("train_mlp"), {"--resume", run, "--data", "synthetic"});
+  EXPECT_EQ(other_data.exit_code, 1);
+  expect_holds(other_data.err, "other data");
+}
+
+TEST(TrainMlp, NeverReplacesARunUnasked) {
+  const TempFolder folder;
+  const std::string run = (folder / "run.h5").string();
+  ASSERT_EQ(train({"--out", run, "--stop-after", "0"}).exit_code, 0);
+  const std::string before = text_of(run);
+  const ProgramResult r = train({"--out", run});
+  EXPECT_EQ(r.exit_code, 1);
+  expect_holds(r.err, "run.h5", "--resume", "--overwrite");
+  EXPECT_EQ(text_of(run), before);
+  EXPECT_EQ(train({"--out", run, "--overwrite"}).exit_code, 0);
+  EXPECT_NE(text_of(run), before);
+  const std::string fresh = (folder / "fresh.h5").string();
+  EXPECT_EQ(train({"--init", run, "--out", fresh, "--precision", "bf16"}).exit_code, 0);
+  expect_usage_error({"--init", run, "--resume", run}, "exclude each other");
+}
+
+TEST(TrainMlp, WritesACheckpointOnCtrlC) {
+  const TempFolder folder;
+  const std::string run = (folder / "run.h5").string();
+  const ProgramResult r =
+      train({"--steps", "1000000", "--print-every", "10", "--eval-every", "0", "--out", run},
+            {.signal = SIGINT, .signal_when = "step 50/"});
+  EXPECT_EQ(r.exit_code, 130) << r.err;
+  expect_holds(r.out, "checkpoint at step", "done:");
+  EXPECT_EQ(train({"--resume", run, "--steps", "1000000", "--stop-after", "1000000", "--quiet"},
+                  {.signal = SIGINT, .signal_after = std::chrono::milliseconds(500)})
+                .exit_code,
+            130);
+}
+
+TEST(TrainMlp, SaysWhatIsWrongWithTheCommandLine) {
+  expect_usage_error({"--lr", "nan"}, "--lr", "nan");
+  expect_usage_error({"--lr", "0,1"}, "--lr", "0,1");
+  expect_usage_error({"--lr", "-1"}, "--lr", "-1", "at least 0");
+  expect_usage_error({"--steps", "0"}, "--steps", "at least 1");
+  expect_usage_error({"--seed", "1.5"}, "--seed", "whole number");
+  expect_usage_error({"--dropout", "1"}, "--dropout", "below 1");
+  expect_usage_error({"--precision", "fp9"}, "--precision", "fp9");
+  expect_usage_error({"--precision", "fp8-block,fwd=e9m9"}, "--precision", "e9m9");
+  expect_usage_error({"--optimizer", "adam"}, "adamw or sgd");
+  expect_usage_error({"--loss-scale", "0"}, "--loss-scale", "0");
+  expect_usage_error({"--loss-scale", "-8"}, "--loss-scale");
+  expect_usage_error({"--precision", "fp16", "--loss-scale-max", "1"}, "loss scale", "65536");
+  expect_usage_error({"--steps", "1", "--epochs", "1"}, "--steps", "--epochs");
+  expect_usage_error({"--graph", "on"}, "--graph", "CPU");
+  expect_usage_error({"--device", "gpu"}, "--device", "gpu");
+  expect_usage_error({"--lr", "1", "--lr", "2"}, "--lr", "twice");
+  expect_usage_error({"--out", "--quiet"}, "--out needs a value");
+  const ProgramResult r = run_program(built("train_mlp"), {"--hidden", "0"});
+  EXPECT_EQ(r.exit_code, 2);
+  expect_holds(r.err, "--hidden", "'0'");
+  EXPECT_EQ(run_program(built("train_mlp"), {"--hidden", "256,,256"}).exit_code, 2);
+  EXPECT_EQ(run_program(built("train_mlp"), {"--hidden", "256,"}).exit_code, 2);
+}
+
+TEST(Cases, FC108_LeftoverWordsAreAnError) {
+  expect_usage_error({"--quiet", "false"}, "false");
+  expect_usage_error({"--quiet=no"}, "--quiet", "no");
+  EXPECT_EQ(train({"--quiet=off", "--steps", "1"}).exit_code, 0);
+}
+
+TEST(Cases, FC110_UnknownOptionsAreNamed) {
+  expect_usage_error({"--stepz", "1"}, "--stepz", "did you mean --steps?");
+  expect_usage_error({"--step", "1"}, "--step", "did you mean --steps?");
+  const ProgramResult missing = run_program(built("train_mlp"), {"--steps"});
+  EXPECT_EQ(missing.exit_code, 2);
+  expect_holds(missing.err, "steps", "--help");
+  const ProgramResult help = run_program(built("train_mlp"), {"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  expect_holds(help.out, "--precision", "--resume", "--hidden");
+  const ProgramResult recipes = run_program(built("train_mlp"), {"--precision", "help"});
+  EXPECT_EQ(recipes.exit_code, 0);
+  expect_holds(recipes.out, "fp8-block", "loss_scale");
+}
+
+TEST(TrainMlp, SaysWhatIsWrongWithTheMachineOrTheFiles) {
+  const ProgramResult data = run_mlp({"--data", "/no/such/folder"});
+  EXPECT_EQ(data.exit_code, 1);
+  expect_holds(data.err, "/no/such/folder");
+  const ProgramResult out = train({"--out", "/no/such/folder/run.h5"});
+  EXPECT_EQ(out.exit_code, 1);
+  expect_holds(out.err, "/no/such/folder/run.h5");
+  const ProgramResult log = train({"--log", "/dev/full"});
+  EXPECT_EQ(log.exit_code, 1);
+  expect_holds(log.err, "/dev/full", "No space left");
+  const ProgramResult resume = train({"--resume", "/no/such/run.h5"});
+  EXPECT_EQ(resume.exit_code, 1);
+  const ProgramResult cuda = train({"--device", "cuda:7"});
+  EXPECT_EQ(cuda.exit_code, 1);
+  expect_holds(cuda.err, "cuda:7");
+}
+
+TEST(Cases, FC85_FullDiskLeavesTheOldFile) {
+  const TempFolder folder;
+  const std::string mounted = folder.path().string();
+  if (mount("tmpfs", mounted.c_str(), "tmpfs", 0, "size=300k") != 0) {
+    GTEST_SKIP() << "cannot mount a small file system here";
+  }
+  const std::string run = mounted + "/run.h5";
+  const ProgramResult small = train({"--out", run, "--optimizer", "sgd", "--stop-after", "1"});
+  const std::string before = small.exit_code == 0 ? text_of(run) : "";
+  const ProgramResult r = train({"--resume", run});
+  const std::string after = small.exit_code == 0 ? text_of(run) : "";
+  const bool left_over = std::filesystem::exists(run + ".tmp");
+  umount(mounted.c_str());
+  ASSERT_EQ(small.exit_code, 0) << small.err;
+  EXPECT_EQ(r.exit_code, 1);
+  expect_holds(r.err, "run.h5", "No space left");
+  EXPECT_EQ(after, before);
+  EXPECT_FALSE(left_over);
+}
+
+TEST(Cases, FC103_SecondRunOnTheSameFileIsRefused) {
+  const TempFolder folder;
+  const std::filesystem::path run = folder / "run.h5";
+  ASSERT_EQ(train({"--out", run.string(), "--stop-after", "1"}).exit_code, 0);
+  const std::string before = text_of(run);
+  const RunLock held(run);
+  for (const Words& words :
+       {Words{"--out", run.string(), "--overwrite"}, Words{"--resume", run.string()}}) {
+    const ProgramResult r = train(words);
+    EXPECT_EQ(r.exit_code, 1);
+    expect_holds(r.err, "run.h5.lock");
+  }
+  EXPECT_EQ(text_of(run), before);
+}
+
+TEST(Cases, FC113_SkipsAreToldBriefly) {
+  const ProgramResult r =
+      train({"--precision", "fp16", "--loss-scale-init", "16777216", "--lr", "1e-4"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  expect_holds(r.out,
+               "step 1 skipped: a gradient is not finite; loss scale 1.67772e+07 -> 8.38861e+06",
+               " skipped");
+}
+
+TEST(Cases, FC114_SmallFp8LayersGetANote) {
+  const ProgramResult r = train({"--precision", "fp8-block"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  const size_t at = r.out.find("note: layers.0 is 32 x 784");
+  EXPECT_NE(at, std::string::npos) << r.out;
+  EXPECT_EQ(r.out.find("note:", at + 1), std::string::npos);
+  EXPECT_EQ(train({"--precision", "bf16"}).out.find("note:"), std::string::npos);
+}
+
+TEST(TrainMlp, EndsWhenNoLossScaleHelps) {
+  const ProgramResult r = train({"--precision", "fp16", "--loss-scale", "1e30", "--steps", "1000"});
+  EXPECT_EQ(r.exit_code, 1);
+  expect_holds(r.err, "iteration 50", "fixed loss scale", "layers.");
+  expect_holds(r.out, "warning: 10 steps in a row were skipped");
+}
+
+TEST(TrainMlp, DumpsTheRowsOfEveryBatch) {
+  const TempFolder folder;
+  const std::string dump = (folder / "rows.jsonl").string();
+  ASSERT_EQ(train({"--dump-batches", dump, "--steps", "3", "--grad-accum", "2"}).exit_code, 0);
+  const std::string text = text_of(dump);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 6);
+  expect_holds(text, "{\"step\":3,\"micro_batch\":1,\"rows\":[");
+  const std::string again = (folder / "again.jsonl").string();
+  ASSERT_EQ(train({"--dump-batches",
+                   again,
+                   "--steps",
+                   "3",
+                   "--grad-accum",
+                   "2",
+                   "--precision",
+                   "fp8-block"})
+                .exit_code,
+            0);
+  EXPECT_EQ(text_of(again), text);
+}
+
+}  // namespace
+}  // namespace halftone::testing
