@@ -268,13 +268,14 @@ detail::AttentionShape detail::attention_shape(std::string_view op,
                                                const Tensor& qkv,
                                                int64_t heads) {
   check_floating(op, "qkv", qkv);
-  HALFTONE_CHECK(qkv.rank() == 3 && heads >= 1 && qkv.size(-1) % (3 * heads) == 0,
-                 op,
-                 ": qkv has shape ",
-                 qkv.shape(),
-                 ", expected [batch, tokens, 3 * heads * head size] with ",
-                 heads,
-                 " heads");
+  HALFTONE_CHECK(
+      qkv.rank() == 3 && heads >= 1 && qkv.size(-1) >= 3 * heads && qkv.size(-1) % (3 * heads) == 0,
+      op,
+      ": qkv has shape ",
+      qkv.shape(),
+      ", expected [batch, tokens, 3 * heads * head size] with ",
+      heads,
+      " heads");
   return {qkv.size(0), qkv.size(1), heads, qkv.size(2) / (3 * heads)};
 }
 

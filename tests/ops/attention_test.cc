@@ -149,6 +149,7 @@ TEST(Attention, WrongInputsAreNamed) {
   const Tensor qkv = Tensor::zeros({1, 4, 18}, DType::f32);
   testing::expect_holds(message(qkv, {.heads = 4}), "attention", "[1, 4, 18]", "4 heads");
   testing::expect_holds(message(qkv, {.heads = 0}), "0 heads");
+  testing::expect_holds(message(Tensor::zeros({1, 4, 0}, DType::f32), {.heads = 1}), "[1, 4, 0]");
   testing::expect_holds(
       message(qkv, {.heads = 3, .precision = precision_of(DType::bf16)}), "f32", "bf16");
   EXPECT_THROW(attention(Tensor::zeros({4, 18}, DType::f32), {.heads = 3}), std::invalid_argument);
