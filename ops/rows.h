@@ -17,10 +17,7 @@ class Rows {
   /// values[0, columns) = the row, widened.
   void load(int64_t row, C* values) const {
     dispatch_floating(dtype_, "rows", [&]<class T>() {
-      const T* from = static_cast<const T*>(data_) + row * columns_;
-      for (int64_t i = 0; i < columns_; ++i) {
-        values[i] = static_cast<C>(widen(from[i]));
-      }
+      load_run(static_cast<const T*>(data_) + row * columns_, columns_, values);
     });
   }
 
@@ -28,14 +25,11 @@ class Rows {
   void store(int64_t row, const C* values, bool accumulate = false) const {
     dispatch_floating(dtype_, "rows", [&]<class T>() {
       T* to = static_cast<T*>(data_) + row * columns_;
+      const auto value = [values](int64_t i) { return static_cast<ComputeType<T>>(values[i]); };
       if (accumulate) {
-        for (int64_t i = 0; i < columns_; ++i) {
-          put<true>(to[i], static_cast<ComputeType<T>>(values[i]));
-        }
+        put_run<true>(to, columns_, value);
       } else {
-        for (int64_t i = 0; i < columns_; ++i) {
-          put<false>(to[i], static_cast<ComputeType<T>>(values[i]));
-        }
+        put_run<false>(to, columns_, value);
       }
     });
   }

@@ -142,9 +142,7 @@ void softmax_rows(const AttentionShape& shape,
     const C inverse_sum = softmax_row<C>(
                               n, [s](int64_t i) { return s[i]; }, [s](int64_t i, C e) { s[i] = e; })
                               .inverse_sum;
-    for (int64_t i = 0; i < n; ++i) {
-      p[i] = narrow<T>(s[i] * inverse_sum);
-    }
+    put_run<false>(p, n, [=](int64_t i) { return s[i] * inverse_sum; });
     std::fill(p + n, p + length, narrow<T>(C(0)));
     if (dropped != probabilities) {
       const float* factors = row_factors(mask, b * shape.heads * length + row, length, n);
@@ -209,9 +207,7 @@ void softmax_rows_backward(const AttentionShape& shape,
       }
     }
     const C dot = row_sum<C>(n, [=](int64_t i) { return widen(p[i]) * g[i]; });
-    for (int64_t i = 0; i < n; ++i) {
-      ds[i] = narrow<T>(widen(p[i]) * (g[i] - dot) * scale);
-    }
+    put_run<false>(ds, n, [=](int64_t i) { return widen(p[i]) * (g[i] - dot) * scale; });
     std::fill(ds + n, ds + length, narrow<T>(C(0)));
   });
 }

@@ -79,9 +79,8 @@ void logits_gradient(const Tensor& logits,
         return math::exp(widen(row[c]) - shift) * r;
       };
       const auto others = [=](int64_t begin, int64_t end) {
-        for (int64_t c = begin; c < end; ++c) {
-          put<accumulate>(g[c], probability(c) * weight);
-        }
+        put_run<accumulate>(
+            g + begin, end - begin, [=](int64_t c) { return probability(begin + c) * weight; });
       };
       others(0, t);
       put<accumulate>(g[t], (probability(t) - C(1)) * weight);

@@ -26,9 +26,7 @@ void softmax_cpu(const Tensor& x, const Tensor& y) {
                               [a](int64_t i) { return widen(a[i]); },
                               [e](int64_t i, C value) { e[i] = value; })
                               .inverse_sum;
-    for (int64_t i = 0; i < columns; ++i) {
-      b[i] = narrow<T>(e[i] * inverse_sum);
-    }
+    put_run<false>(b, columns, [=](int64_t i) { return e[i] * inverse_sum; });
   });
 }
 
@@ -42,9 +40,7 @@ void softmax_backward_cpu(const Tensor& y, const Tensor& dy, const GradSink& dx)
       const T* b = g + row * columns;
       auto* c = out + row * columns;
       const C dot = row_sum<C>(columns, [=](int64_t i) { return widen(a[i]) * widen(b[i]); });
-      for (int64_t i = 0; i < columns; ++i) {
-        put<accumulate>(c[i], widen(a[i]) * (widen(b[i]) - dot));
-      }
+      put_run<accumulate>(c, columns, [=](int64_t i) { return widen(a[i]) * (widen(b[i]) - dot); });
     });
   });
 }

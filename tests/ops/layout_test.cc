@@ -73,6 +73,16 @@ TEST(Layout, CastRoundsOnce) {
   EXPECT_EQ(cast(x, DType::f64).raw(), x.raw());
 }
 
+TEST(Layout, ContiguousGivesAStridedLeafItsGradient) {
+  const Tensor base = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  Tensor columns = base.view({3, 2}, {1, 3}, 0);
+  columns.set_requires_grad();
+  const Tensor y = contiguous(columns);
+  backward(y, Tensor::from<float>({1, 2, 3, 4, 5, 6}, {3, 2}));
+  backward(contiguous(columns), Tensor::from<float>({1, 1, 1, 1, 1, 1}, {3, 2}));
+  EXPECT_EQ(columns.grad().to_doubles(), (std::vector<double>{2, 3, 4, 5, 6, 7}));
+}
+
 TEST(Layout, WrongInputsThrow) {
   const Tensor x = Tensor::zeros({2, 3}, DType::f32);
   EXPECT_THROW(reshape(x, {4}), std::invalid_argument);
