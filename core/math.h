@@ -89,6 +89,19 @@ HALFTONE_HD inline float exp(float x) {
 }
 HALFTONE_HD inline double exp(double x) { return std::exp(x); }
 
+namespace detail {
+
+/// exp(x) for x <= 0, the same bits in fewer instructions: 2^64 too large it is normal and exact,
+/// so one multiplication rounds it.
+HALFTONE_HD inline float exp_of_negative(float x) {
+  const Exp e = exp_parts(x < -104.0f ? -104.0f : x);
+  const uint32_t raised = std::bit_cast<uint32_t>(e.fraction) + ((e.exponent + 64u) << 23);
+  return std::bit_cast<float>(raised) * 0x1p-64f;
+}
+HALFTONE_HD inline double exp_of_negative(double x) { return std::exp(x); }
+
+}  // namespace detail
+
 /// Natural logarithm, at most 1 ulp off. log(+-0) = -inf, log(x < 0) = NaN.
 HALFTONE_HD inline float log(float x) {
   constexpr float kLn2High = 0x1.62ep-1f;  // 13 bits: its multiples by an exponent are exact
@@ -177,10 +190,23 @@ struct Sigmoid {
   T value, complement;
 };
 
+/// 1 / d for 1 <= d <= 2, correctly rounded. On the device without the branches of a general
+/// division: the hardware's approximation and one Newton step, which hit every float of the range.
+HALFTONE_HD inline float reciprocal_of_1_to_2(float d) {
+#ifdef __CUDA_ARCH__
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
+  return __fmaf_rn(r, __fmaf_rn(-d, r, 1.0f), r);
+#else
+  return 1.0f / d;
+#endif
+}
+HALFTONE_HD inline double reciprocal_of_1_to_2(double d) { return 1.0 / d; }
+
 template <class T>
 HALFTONE_HD inline Sigmoid<T> sigmoid_pair(T x) {
-  const T g = exp(-std::fabs(x));
-  const T large = divide(T(1), T(1) + g);
+  const T g = exp_of_negative(-std::fabs(x));
+  const T large = reciprocal_of_1_to_2(T(1) + g);
   const T small = g * large;
   return {x < T(0) ? small : large, x < T(0) ? large : small};
 }
