@@ -10,22 +10,26 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The wgmma kernel's tiles, and what 128 bytes of K cost each in clocks: the Tensor Core's time
-// (4,096 FLOP a clock on 16-bit operands) or the time to bring A and B in (about 56 bytes a clock),
-// whichever is longer.
+// The wgmma kernel's tiles, and what they cost in clocks, fitted to measurements on an H200: for
+// 128 bytes of K, and for a tile whatever its K. The Tensor Core itself takes M * N / 32 a step;
+// smaller tiles wait for their operands instead. 128 x 128 is the ping-pong kernel's, whose stores
+// hide.
 struct TileCost {
   GemmTile tile;
   int64_t step_clocks;
+  int64_t tile_clocks;
 };
-constexpr std::array<TileCost, 5> kTiles{
-    {{{128, 256}, 1024}, {{128, 192}, 780}, {{128, 128}, 585}, {{64, 128}, 439}, {{64, 64}, 293}}};
-constexpr int64_t kTileClocks = 2500;   // filling the pipeline and storing the tile
+constexpr std::array<TileCost, 5> kTiles{{{{128, 256}, 1024, 5200},
+                                          {{128, 192}, 810, 4200},
+                                          {{128, 128}, 585, 1700},
+                                          {{64, 128}, 330, 2500},
+                                          {{64, 64}, 200, 1500}}};
 constexpr int64_t kFixUpClocks = 5000;  // launching the kernel that adds partial sums
-constexpr int64_t kFixUpBytesPerClock = 2200;
+constexpr int64_t kFixUpBytesPerClock = 1800;
 constexpr int64_t kModelMultiprocessors = 132;
 constexpr int64_t kMaxSplits = 32;
 
-// Clocks for the whole problem in `splits` parts, by tile. Integers, so that every machine agrees.
+// Clocks for the whole problem, by tile. Integers, so that every machine agrees.
 int64_t modelled_clocks(const GemmProblem& p,
                         const TileCost& cost,
                         int64_t split_k,
@@ -35,34 +39,39 @@ int64_t modelled_clocks(const GemmProblem& p,
   const int64_t tiles = ceil_div(p.M, cost.tile.m) * ceil_div(p.N, cost.tile.n) * p.batch;
   const int64_t waves = ceil_div(tiles * splits, multiprocessors);
   const int64_t steps = ceil_div(std::min(split_k, p.K), k_of_step);
-  int64_t clocks = waves * (steps * cost.step_clocks + kTileClocks);
+  int64_t clocks = waves * (steps * cost.step_clocks + cost.tile_clocks);
   if (splits > 1) {
-    clocks += kFixUpClocks + 2 * 4 * splits * p.M * p.N * p.batch / kFixUpBytesPerClock;
+    clocks += kFixUpClocks + 4 * (splits + 1) * p.M * p.N * p.batch / kFixUpBytesPerClock;
   }
   return clocks;
 }
 
-// Elements of K in 128 bytes of the widest operand as multiplied.
+// Elements of K in 128 bytes of an operand as multiplied.
 int64_t k_of_step(const Format& compute) { return compute.bits() <= 16 ? 64 : 32; }
 
+int64_t fastest_clocks(const GemmProblem& p, int64_t split_k, const Format& compute) {
+  int64_t best = INT64_MAX;
+  for (const TileCost& cost : kTiles) {
+    best = std::min(best,
+                    modelled_clocks(p, cost, split_k, kModelMultiprocessors, k_of_step(compute)));
+  }
+  return best;
+}
+
 int64_t choose_split(const GemmProblem& p, const Format& compute) {
-  int64_t best_split = std::max<int64_t>(p.K, 128);
-  int64_t best_clocks = INT64_MAX;
+  const auto split_of = [&](int64_t splits) {
+    return ceil_div(ceil_div(std::max<int64_t>(p.K, 1), splits), 128) * 128;
+  };
+  int64_t best = INT64_MAX;
   for (int64_t splits = 1; splits <= kMaxSplits; ++splits) {
-    const int64_t split_k = ceil_div(ceil_div(std::max<int64_t>(p.K, 1), splits), 128) * 128;
-    for (const TileCost& cost : kTiles) {
-      const int64_t clocks =
-          modelled_clocks(p, cost, split_k, kModelMultiprocessors, k_of_step(compute));
-      // A further split has to earn at least 3%: the model is rough, and fewer splits need less
-      // memory.
-      if (best_clocks == INT64_MAX || clocks < best_clocks - best_clocks / 32 ||
-          (splits == 1 && clocks < best_clocks)) {
-        best_clocks = clocks;
-        best_split = split_k;
-      }
+    best = std::min(best, fastest_clocks(p, split_of(splits), compute));
+  }
+  // The fewest splits within 3% of the best: the model is rough, and splits take memory.
+  for (int64_t splits = 1;; ++splits) {
+    if (fastest_clocks(p, split_of(splits), compute) <= best + best / 32) {
+      return split_of(splits);
     }
   }
-  return best_split;
 }
 
 int64_t instruction_k(const GemmProblem& p, const Format& compute) {
@@ -97,32 +106,12 @@ int64_t promotion(const GemmProblem& p) {
   return promote;
 }
 
-int storage_bits(const Format& format) {
-  return format == kBf16 || format == kFp16 ? 16 : format.bits() <= 8 ? 8 : 32;
-}
-
-// The copy engine reads rows at multiples of 16 bytes only.
-bool fits_tma(const GemmOperand& operand, int64_t batch) {
-  const int64_t per_16_bytes = 128 / storage_bits(operand.format);
-  return reinterpret_cast<uintptr_t>(operand.data) % 16 == 0 &&
-         operand.stride % per_16_bytes == 0 &&
-         (batch == 1 || operand.batch_stride % per_16_bytes == 0);
-}
-
 std::string wgmma_refusal(const GemmProblem& p, const DeviceCaps& caps) {
   if (caps.compute_capability != 90) {
     return "it needs compute capability 9.0";
   }
-  if (p.a.format != p.b.format ||
-      !(p.a.format == kBf16 || p.a.format == kFp16 || p.a.format == kTf32)) {
-    return "both operands have to be bf16, fp16 or tf32";
-  }
   if (is_scaled(p) || p.promote != 0) {
     return "it neither scales nor promotes";
-  }
-  // TF32 operands are rounded into a buffer of our own, which always fits.
-  if (p.a.format != kTf32 && !(fits_tma(p.a, p.batch) && fits_tma(p.b, p.batch))) {
-    return "an operand's address, row stride or batch stride is not a multiple of 16 bytes";
   }
   if (p.K == 0) {
     return "K is 0";
@@ -196,6 +185,7 @@ std::string refusal(GemmKernel kernel, const GemmProblem& problem, const DeviceC
 namespace {
 
 GemmConfig configure(GemmKernel kernel, const GemmProblem& p, const DeviceCaps& caps) {
+  const Format compute = compute_format(p.a.format, p.b.format);
   GemmConfig config;
   config.kernel = kernel;
   config.order = k_order(p);
@@ -208,14 +198,22 @@ GemmConfig configure(GemmKernel kernel, const GemmProblem& p, const DeviceCaps& 
     case GemmKernel::wmma_naive:
       config.tile = {64, 64};
       break;
-    case GemmKernel::mma:
-      config.tile = {128, 128};
+    case GemmKernel::mma: {
+      const bool is_plain = !is_scaled(p) && p.promote == 0 && k_of_step(compute) == 64;
+      const int64_t wide_tiles = ceil_div(p.M, 128) * ceil_div(p.N, 256) * p.batch * config.splits;
+      config.tile = {128, is_plain && wide_tiles >= caps.multiprocessors ? 256 : 128};
       break;
+    }
     case GemmKernel::wgmma: {
+      const bool has_activation = p.epilogue.activation == Activation::gelu && config.splits == 1;
       int64_t best = INT64_MAX;
       for (const TileCost& cost : kTiles) {
-        const int64_t clocks = modelled_clocks(
-            p, cost, config.order.split_k, caps.multiprocessors, k_of_step(p.a.format));
+        int64_t clocks = modelled_clocks(
+            p, cost, config.order.split_k, caps.multiprocessors, k_of_step(compute));
+        if (has_activation && cost.tile.n > 128) {
+          clocks =
+              clocks * 4 / 3;  // only the ping-pong kernel multiplies while it takes exponentials
+        }
         if (clocks < best) {
           best = clocks;
           config.tile = cost.tile;
