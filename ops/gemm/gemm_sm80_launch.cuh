@@ -1,0 +1,68 @@
+// The host side of the mma kernel. Each gemm_sm80_*.cu instantiates one group of layouts.
+#pragma once
+
+#include <algorithm>
+
+#include "core/cuda/check.cuh"
+#include "ops/gemm/gemm_launch.cuh"
+#include "ops/gemm/gemm_sm80.cuh"
+
+namespace halftone::detail {
+
+template <class T>
+void launch_mma(const GemmLaunch& launch) {
+  constexpr int64_t kSize = sizeof(typename T::In);
+  const auto operand = [](const GemmOperand& x) {
+    return MmaOperand{
+        static_cast<const uint8_t*>(x.data), x.stride * kSize, x.batch_stride * kSize, x.scales};
+  };
+  MmaArgs args;
+  args.out = launch.out;
+  args.a = operand(launch.a);
+  args.b = operand(launch.b);
+  args.K = static_cast<int>(launch.K);
+  args.split_k = static_cast<int>(launch.config.order.split_k);
+  args.promote = static_cast<int>(launch.config.order.promote);
+  args.tiles_m = (launch.out.M + T::kM - 1) / T::kM;
+  args.tiles_n = (launch.out.N + T::kN - 1) / T::kN;
+  args.direct = launch.out.is_plain();
+
+  int device = 0;
+  int limit = 0;
+  HALFTONE_CUDA_CHECK(cudaGetDevice(&device));
+  HALFTONE_CUDA_CHECK(
+      cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  args.stages = std::min(4, limit / T::kStageBytes);  // 2 on sm_86 and sm_89
+  const int shared_bytes = args.stages * T::kStageBytes;
+  static const bool ready = [&] {
+    HALFTONE_CUDA_CHECK(cudaFuncSetAttribute(
+        gemm_mma_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+    return true;
+  }();
+  (void)ready;
+  const int64_t blocks =
+      int64_t{args.tiles_m} * args.tiles_n * launch.out.batch * launch.config.splits;
+  gemm_mma_kernel<T>
+      <<<static_cast<unsigned>(blocks), T::kThreads, shared_bytes, launch.stream>>>(args);
+  HALFTONE_CUDA_CHECK_LAUNCH();
+}
+
+/// Unpromoted 16-bit products of one pair of layouts; 128 x 256 tiles where N and the grid are
+/// large enough.
+template <class In, bool kAmn, bool kBmn>
+void launch_mma_16(const GemmLaunch& launch) {
+  if (launch.config.tile.n == 256) {
+    launch_mma<MmaTraits<In, 256, kAmn, kBmn, false>>(launch);
+  } else {
+    launch_mma<MmaTraits<In, 128, kAmn, kBmn, false>>(launch);
+  }
+}
+
+// One translation unit each.
+void run_mma_nt(const GemmLaunch& launch);        // A and B K-major
+void run_mma_nn(const GemmLaunch& launch);        // B MN-major
+void run_mma_tt(const GemmLaunch& launch);        // A MN-major
+void run_mma_tn(const GemmLaunch& launch);        // both MN-major
+void run_mma_promoted(const GemmLaunch& launch);  // K-major, with intervals; tf32 without them too
+
+}  // namespace halftone::detail

@@ -1,0 +1,13 @@
+#include "ops/gemm/gemm_sm80_launch.cuh"
+
+namespace halftone::detail {
+
+void run_mma_tn(const GemmLaunch& launch) {
+  if (launch.a.format == kBf16) {
+    launch_mma_16<BFloat16, true, true>(launch);
+  } else {
+    launch_mma_16<Half, true, true>(launch);
+  }
+}
+
+}  // namespace halftone::detail

@@ -1,0 +1,382 @@
+// The GPU's GEMM against the CPU's emulation of its Tensor Core, bit for bit: kernels, layouts,
+// formats, epilogues, scalings, sizes with primes and tile edges, strides that TMA cannot read. The
+// CUDA-core kernel, whose order no CPU kernel has, against double.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "core/formats.h"
+#include "ops/gemm/gemm_config.h"
+#include "tests/support/device_array.cuh"
+#include "tests/support/gemm_case.h"
+
+namespace halftone {
+namespace {
+
+using testing::DeviceArray;
+using testing::GemmCase;
+using testing::GemmSpec;
+using testing::StoredMatrix;
+
+const Device kCuda{DeviceType::cuda, 0};
+
+/// Device memory with the bytes of a matrix, poisoned guards on both sides.
+class DeviceMatrix {
+ public:
+  explicit DeviceMatrix(const StoredMatrix& matrix)
+      : size_(matrix.bytes().size()), bytes_(std::vector<uint8_t>(size_ + 2 * kGuard, 0xA5)) {
+    HALFTONE_CUDA_CHECK(cudaMemcpy(data(), matrix.bytes().data(), size_, cudaMemcpyHostToDevice));
+  }
+  void* data() { return bytes_.data() + kGuard; }
+  std::vector<uint8_t> to_host() const {
+    const std::vector<uint8_t> all = bytes_.to_host();
+    for (size_t i = 0; i < kGuard; ++i) {
+      EXPECT_EQ(all[i], 0xA5) << "written before the matrix";
+      EXPECT_EQ(all[kGuard + size_ + i], 0xA5) << "written behind the matrix";
+    }
+    return {all.begin() + kGuard, all.end() - kGuard};
+  }
+
+ private:
+  static constexpr size_t kGuard = 256;
+  size_t size_;
+  DeviceArray<uint8_t> bytes_;
+};
+
+int compute_capability() {
+  int major = 0, minor = 0;
+  HALFTONE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  HALFTONE_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+  return 10 * major + minor;
+}
+
+Accumulator own_accumulator() {
+  return compute_capability() >= 90 ? Accumulator::hopper16 : Accumulator::ampere16;
+}
+
+/// A case on the device. Everything it points to lives as long as it does.
+class DeviceCase {
+ public:
+  explicit DeviceCase(const GemmCase& c)
+      : a_(c.a),
+        b_(c.b),
+        d_(c.d),
+        a_scales_(c.a_scales),
+        b_scales_(c.b_scales),
+        sums_(c.column_sums),
+        problem(c.problem) {
+    problem.a.data = a_.data();
+    problem.b.data = b_.data();
+    problem.d = d_.data();
+    if (!c.a_scales.empty()) {
+      problem.a.scales.data = a_scales_.data();
+    }
+    if (!c.b_scales.empty()) {
+      problem.b.scales.data = b_scales_.data();
+    }
+    const auto optional = [](const StoredMatrix& matrix,
+                             std::unique_ptr<DeviceMatrix>& copy) -> void* {
+      copy = std::make_unique<DeviceMatrix>(matrix);
+      return copy->data();
+    };
+    GemmEpilogue& e = problem.epilogue;
+    if (c.spec.bias) {
+      e.bias = optional(c.bias, bias_);
+    }
+    if (c.spec.pre_activation) {
+      e.pre_activation = optional(c.pre, pre_);
+    }
+    if (c.spec.gradient) {
+      e.gradient_of = optional(c.gradient, gradient_);
+    }
+    if (c.spec.residual) {
+      e.residual = optional(c.residual, residual_);
+    }
+    if (c.spec.column_sums) {
+      e.column_sums = sums_.data();
+    }
+  }
+
+  void run(std::string_view kernel) {
+    gemm(problem, kCuda, kernel);
+    HALFTONE_CUDA_CHECK(cudaDeviceSynchronize());
+  }
+  std::vector<uint8_t> d() const { return d_.to_host(); }
+  std::vector<uint8_t> pre() const { return pre_->to_host(); }
+  std::vector<float> sums() const { return sums_.to_host(); }
+
+ private:
+  DeviceMatrix a_, b_, d_;
+  DeviceArray<float> a_scales_, b_scales_, sums_;
+  std::unique_ptr<DeviceMatrix> bias_, pre_, gradient_, residual_;
+
+ public:
+  GemmProblem problem;
+};
+
+std::string describe(const GemmSpec& s, std::string_view kernel) {
+  std::ostringstream out;
+  out << kernel << " " << s.M << "x" << s.N << "x" << s.K << " batch " << s.batch << " "
+      << to_string(s.a) << (s.a_transposed ? "^T" : "") << " * " << to_string(s.b)
+      << (s.b_transposed ? "^T" : "") << " -> " << s.d << " gap " << s.row_gap
+      << (s.bias ? " bias" : "") << (s.pre_activation ? " pre" : "") << " act "
+      << static_cast<int>(s.activation) << (s.gradient ? " gradient" : "")
+      << (s.residual ? " residual" : "") << (s.accumulate ? " accumulate" : "")
+      << (s.column_sums ? " sums" : "") << " promote " << s.promote << " scales " << s.a_block_mn
+      << "," << s.a_block_k << " " << s.b_block_mn << "," << s.b_block_k << " seed " << s.seed;
+  return out.str();
+}
+
+void expect_same(const std::vector<uint8_t>& found,
+                 const StoredMatrix& expected,
+                 const std::string& what) {
+  if (std::memcmp(found.data(), expected.bytes().data(), found.size()) == 0) {
+    return;
+  }
+  const size_t size = size_of(expected.dtype);
+  size_t different = 0;
+  size_t first = found.size();
+  for (size_t i = 0; i < found.size(); i += size) {
+    if (std::memcmp(found.data() + i, expected.bytes().data() + i, size) != 0) {
+      first = std::min(first, i / size);
+      ++different;
+    }
+  }
+  ADD_FAILURE() << what << ": " << different << " of " << found.size() / size
+                << " elements differ, the first at row " << first / expected.stride << ", column "
+                << first % expected.stride;
+}
+
+/// Kernels against the emulation; those that refuse the problem are left out. Returns how many ran.
+int expect_bits(GemmSpec spec, const std::vector<std::string_view>& kernels) {
+  spec.acc = own_accumulator();
+  GemmCase host(spec);
+  std::vector<std::unique_ptr<DeviceCase>>
+      cases;  // made before D is overwritten: it may accumulate
+  std::vector<std::string_view> takers;
+  const DeviceCaps caps{compute_capability(), 132};
+  for (const std::string_view kernel : kernels) {
+    for (const GemmKernel candidate : kGemmKernels) {
+      if (name_of(candidate) == kernel && refusal(candidate, host.problem, caps).empty()) {
+        takers.push_back(kernel);
+        cases.push_back(std::make_unique<DeviceCase>(host));
+      }
+    }
+  }
+  gemm(host.problem, Device{});
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const std::string what = describe(spec, takers[i]);
+    cases[i]->run(takers[i]);
+    expect_same(cases[i]->d(), host.d, what);
+    if (spec.pre_activation) {
+      expect_same(cases[i]->pre(), host.pre, what + " (pre-activation)");
+    }
+    if (spec.column_sums) {
+      const std::vector<float> sums = cases[i]->sums();
+      EXPECT_EQ(std::memcmp(sums.data(), host.column_sums.data(), sums.size() * sizeof(float)), 0)
+          << what << " (column sums)";
+    }
+  }
+  return static_cast<int>(takers.size());
+}
+
+class GemmCuda : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) {
+      GTEST_SKIP() << "no CUDA device";
+    }
+  }
+};
+
+const std::vector<std::string_view> kTensorCoreKernels{"wgmma", "mma", "wmma", "wmma_naive"};
+
+template <class... Options>
+auto pick(std::mt19937& rng, Options... options) {
+  const std::common_type_t<Options...> list[] = {options...};
+  return list[rng() % sizeof...(options)];
+}
+
+TEST_F(GemmCuda, EqualsTheEmulationInEveryLayout) {
+  for (const Format format : {kBf16, kFp16, kTf32}) {
+    for (int layout = 0; layout < 4; ++layout) {
+      for (const int64_t gap : {0, 3, 8}) {
+        GemmSpec s;
+        s.M = 130;
+        s.N = 264;
+        s.K = 200;
+        s.batch = 2;
+        s.a = s.b = format;
+        s.a_transposed = layout & 1;
+        s.b_transposed = layout & 2;
+        s.row_gap = gap;
+        s.d = format == kTf32 ? DType::f32 : format == kBf16 ? DType::bf16 : DType::f16;
+        EXPECT_GE(expect_bits(s, kTensorCoreKernels), format == kTf32 ? 2 : 3);
+      }
+    }
+  }
+}
+
+TEST_F(GemmCuda, EqualsTheEmulationAtRandom) {
+  std::mt19937 rng(20261129);
+  for (int i = 0; i < 120; ++i) {
+    GemmSpec s;
+    s.M = pick(rng, 1, 2, 17, 63, 64, 65, 127, 128, 129, 257, 311);
+    s.N = pick(rng, 1, 7, 8, 63, 64, 65, 127, 128, 131, 192, 255, 256, 257, 320);
+    s.K = pick(rng, 0, 1, 7, 16, 17, 63, 64, 65, 127, 128, 129, 256, 509);
+    s.batch = pick(rng, 1, 1, 1, 3);
+    s.broadcast_b = rng() % 3 == 0;
+    s.a = s.b = pick(rng, 0, 0, 1, 2) == 0 ? kBf16 : rng() % 2 ? kFp16 : kTf32;
+    s.a_transposed = rng() % 2;
+    s.b_transposed = rng() % 2;
+    s.row_gap = pick(rng, 0, 0, 1, 5, 8, 24);
+    s.d = pick(rng, DType::f32, DType::bf16, DType::f16);
+    s.bias = rng() % 2;
+    s.bias_dtype = pick(rng, DType::f32, DType::bf16, DType::f16);
+    s.activation = pick(rng, Activation::none, Activation::relu, Activation::gelu);
+    s.gradient = s.activation != Activation::none && rng() % 3 == 0;
+    s.pre_activation = !s.gradient && rng() % 2;
+    s.residual = rng() % 3 == 0;
+    s.accumulate = s.d == DType::f32 && rng() % 2;
+    s.column_sums = s.batch == 1 && rng() % 3 == 0;
+    s.seed = i + 1;
+    expect_bits(s, kTensorCoreKernels);
+  }
+}
+
+TEST_F(GemmCuda, SplitsAddUpInAscendingOrder) {
+  for (int layout = 0; layout < 4; ++layout) {
+    GemmSpec s;
+    s.M = 136;
+    s.N = 72;
+    s.K = 8200;
+    s.a = s.b = layout % 2 == 0 ? kBf16 : kFp16;
+    s.a_transposed = layout & 1;
+    s.b_transposed = layout & 2;
+    s.accumulate = layout != 3;
+    s.bias = layout == 3;
+    s.column_sums = true;
+    GemmCase probe(s);
+    ASSERT_LT(k_order(probe.problem).split_k, s.K);
+    EXPECT_GE(expect_bits(s, kTensorCoreKernels), 3);
+  }
+}
+
+TEST_F(GemmCuda, ScaledOperandsEqualTheEmulation) {
+  struct Scaling {
+    int64_t a_mn, a_k, b_mn, b_k, promote;
+  };
+  constexpr int64_t kWhole = GemmScales::kWhole;
+  const Scaling scalings[] = {{0, 0, 0, 0, 128},
+                              {kWhole, kWhole, kWhole, kWhole, 128},
+                              {kWhole, kWhole, kWhole, kWhole, 0},
+                              {1, kWhole, 1, kWhole, 128},
+                              {1, 128, 128, 128, 128},
+                              {1, 128, 1, 128, 128},
+                              {1, 128, 128, 128, 48},
+                              {1, 32, 1, 32, 128},
+                              {1, 16, 1, 16, 128},
+                              {1, 64, 64, 64, 0}};
+  const Format formats[] = {
+      kE4M3, kE5M2, kE2M3, kE3M2, kE2M1, Format{3, 4, Specials::nan_only}, kBf16};
+  uint32_t seed = 1;
+  for (const Scaling& x : scalings) {
+    for (const Format& format : formats) {
+      GemmSpec s;
+      s.M = 150;
+      s.N = 140;
+      s.K = 333;
+      s.a = format;
+      s.b = format == kE5M2 ? kE4M3 : format;
+      s.a_transposed = seed & 1;
+      s.b_transposed = seed & 2;
+      s.a_block_mn = x.a_mn, s.a_block_k = x.a_k, s.b_block_mn = x.b_mn, s.b_block_k = x.b_k;
+      s.promote = x.promote;
+      s.d = seed % 3 == 0 ? DType::f32 : DType::bf16;
+      s.bias = seed & 4;
+      s.seed = seed++;
+      EXPECT_GE(expect_bits(s, {"mma"}), 1);
+    }
+  }
+}
+
+TEST_F(GemmCuda, Fp16TimesTransposeIsWithin2em4OfFloat32) {
+  GemmSpec s;
+  s.M = 256, s.N = 320, s.K = 512;
+  s.a = s.b = kFp16;
+  s.b_transposed = true;
+  for (const std::string_view kernel : {"wgmma", "mma", "wmma", "wmma_naive", "simt"}) {
+    GemmCase host(s);
+    DeviceCase device(host);
+    device.run(kernel);
+    const std::vector<uint8_t> found = device.d();
+    double error = 0, norm = 0;
+    for (int64_t m = 0; m < s.M; ++m) {
+      for (int64_t n = 0; n < s.N; ++n) {
+        float value = 0;
+        std::memcpy(&value, found.data() + (m * host.d.stride + n) * 4, 4);
+        const double expected = host.product(0, m, n).value;
+        error += (value - expected) * (value - expected);
+        norm += expected * expected;
+      }
+    }
+    EXPECT_LE(std::sqrt(error / norm), 2e-4) << kernel;
+  }
+}
+
+TEST_F(GemmCuda, SimtIsWithinTheBoundOfADotProduct) {
+  std::mt19937 rng(7);
+  for (int i = 0; i < 24; ++i) {
+    GemmSpec s;
+    s.M = pick(rng, 1, 17, 128, 131);
+    s.N = pick(rng, 1, 9, 128, 150);
+    s.K = pick(rng, 0, 1, 16, 77, 260);
+    s.batch = pick(rng, 1, 2);
+    s.a = s.b = pick(rng, 0, 1) == 0 ? kFp32 : kE4M3;
+    if (s.a == kE4M3 && rng() % 2) {
+      s.a_block_mn = 1, s.a_block_k = 32, s.b_block_mn = 32, s.b_block_k = 32;
+    }
+    s.a_transposed = rng() % 2;
+    s.b_transposed = rng() % 2;
+    s.row_gap = pick(rng, 0, 1);
+    s.bias = rng() % 2;
+    s.seed = i + 1;
+    GemmCase host(s);
+    DeviceCase device(host);
+    device.run("simt");
+    const std::vector<uint8_t> found = device.d();
+    for (int64_t b = 0; b < s.batch; ++b) {
+      for (int64_t m = 0; m < s.M; ++m) {
+        for (int64_t n = 0; n < s.N; ++n) {
+          float value = 0;
+          std::memcpy(
+              &value, found.data() + (b * host.d.batch_stride + m * host.d.stride + n) * 4, 4);
+          const GemmCase::Product product = host.product(b, m, n);
+          const double expected = host.finish(product.value, b, m, n);
+          // A chain of K fused additions, then scale, bias: each at most half an ulp of what it
+          // produces.
+          const double bound =
+              (s.K + 4) * 0x1p-24 * (product.magnitude + std::abs(expected)) + 1e-37;
+          ASSERT_TRUE(std::abs(value - expected) <= bound)
+              << describe(s, "simt") << " at " << m << ", " << n;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GemmCuda, RefusesWhatTheDeviceCannotGive) {
+  GemmSpec s;
+  s.M = s.N = s.K = 64;
+  s.a = s.b = kBf16;
+  s.acc = compute_capability() >= 90 ? Accumulator::ampere16 : Accumulator::hopper16;
+  GemmCase host(s);
+  DeviceCase device(host);
+  EXPECT_THROW(gemm(device.problem, kCuda), std::invalid_argument);
+  EXPECT_THROW(gemm(device.problem, kCuda, "cutlass"), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace halftone
