@@ -28,7 +28,10 @@ std::string holder(int fd) {
 }  // namespace
 
 RunLock::RunLock(const std::filesystem::path& path) {
-  std::filesystem::path lock = path;
+  // Where replace_file writes: one lock for a file and the symbolic links to it.
+  std::error_code ignored;
+  std::filesystem::path lock =
+      std::filesystem::is_symlink(path, ignored) ? std::filesystem::weakly_canonical(path) : path;
   lock += ".lock";
   fd_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0) {

@@ -108,6 +108,9 @@ TEST(Cases, FC103_SecondRunIsRefusedWhileTheFirstHoldsTheLock) {
     EXPECT_EQ(read_file(folder / "RUN.h5"), filled(10, 3));  // can be read meanwhile
   }
   EXPECT_NO_THROW(RunLock again(folder / "RUN.h5"));
+  std::filesystem::create_symlink("RUN.h5", folder / "link.h5");  // another name of that file
+  const RunLock through_link(folder / "link.h5");
+  EXPECT_THROW(RunLock direct(folder / "RUN.h5"), FileError);
   expect_holds(message_of<FileError>([&] { RunLock lock(folder / "none/RUN.h5"); }),
                "No such file");
 }
