@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/check.h"
+
 namespace halftone {
 namespace {
 
@@ -34,11 +36,11 @@ TEST(Utf8Stream, BytesThatAreNoTextAreReplaced) {
   EXPECT_EQ(byte_by_byte("\x80"), std::string(kReplacement) + "|");
   EXPECT_EQ(byte_by_byte("\xFF\x41"), std::string(kReplacement) + "|A|");
   // The start of a character, cut short by a letter, and by the end.
-  EXPECT_EQ(byte_by_byte("\xE2\x82\x41"), "||" + std::string(kReplacement) + kReplacement + "A|");
-  EXPECT_EQ(byte_by_byte("\xE2"), "|" + std::string(kReplacement));
+  EXPECT_EQ(byte_by_byte("\xE2\x82\x41"), concat("||", kReplacement, kReplacement, "A|"));
+  EXPECT_EQ(byte_by_byte("\xE2"), concat("|", kReplacement));
   // A surrogate is no character: its three bytes go one by one.
   EXPECT_EQ(byte_by_byte("\xED\xA0\x80"),
-            "||" + std::string(kReplacement) + kReplacement + kReplacement + "|");
+            concat("||", kReplacement, kReplacement, kReplacement, "|"));
 }
 
 }  // namespace
