@@ -1,6 +1,8 @@
 #include "examples/common_flags.h"
 
 #include <cstdio>
+#include <new>
+#include <typeinfo>
 
 #include "core/parallel.h"
 
@@ -84,7 +86,7 @@ void add_precision_flags(Flags& flags) {
 }
 
 void add_training_flags(Flags& flags, const TrainingDefaults& defaults) {
-  add_integer(flags, "steps", "", 1, Scope::adjustable, "iterations of the whole run");
+  add_integer(flags, "steps", "", 1, Scope::adjustable, "iterations of the whole run", 1e9);
   add_integer(flags, "batch", defaults.batch, 1, Scope::run, "rows of a micro-batch", 1e9);
   add_integer(flags, "grad-accum", defaults.grad_accum, 1, Scope::run, "micro-batches a step", 1e6);
   add_real(flags, "lr", defaults.lr, "learning rate after the warm-up");
@@ -175,6 +177,10 @@ void check_common_flags(const Flags& flags, const Device& device) {
         throw_usage("--", name, " has no meaning on the CPU");
       }
     }
+    const std::string kernel = flags.has("gemm") ? flags.text("gemm") : "eigen";
+    if (kernel != "eigen" && kernel != "emulated") {
+      throw_usage("--gemm: '", kernel, "' is no kernel of the CPU, which has eigen and emulated");
+    }
   }
 }
 
@@ -249,23 +255,27 @@ TrainerOptions trainer_options(const Flags& flags) {
 int run_main(Flags& flags, int argc, const char* const* argv, const std::function<int()>& body) {
   try {
     flags.parse(argc, argv);
+    int status = 0;
     if (flags.is_on("help")) {
       std::fputs(flags.help().c_str(), stdout);
-      return 0;
-    }
-    if (flags.is_declared("precision") && flags.text("precision") == "help") {
+    } else if (flags.is_declared("precision") && flags.text("precision") == "help") {
       std::fputs(recipe_help().c_str(), stdout);
-      return 0;
+    } else {
+      if (flags.is_declared("threads") && flags.has("threads")) {
+        set_num_threads(static_cast<int>(flags.integer("threads")));
+      }
+      status = body();
     }
-    if (flags.is_declared("threads") && flags.has("threads")) {
-      set_num_threads(static_cast<int>(flags.integer("threads")));
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      throw std::runtime_error("cannot write to standard output");
     }
-    return body();
+    return status;
   } catch (const UsageError& error) {
     print_error(flags.program(), concat(error.what(), " (", flags.program(), " --help)"));
     return 2;
   } catch (const std::exception& error) {
-    print_error(flags.program(), error.what());
+    const bool is_mute = typeid(error) == typeid(std::bad_alloc);  // OutOfMemory says more
+    print_error(flags.program(), is_mute ? "out of memory" : error.what());
     return 1;
   }
 }

@@ -118,6 +118,9 @@ std::string Flags::canonical(const Flag& flag, const std::string& value) {
       if (!parse_whole(value, x) || !std::isfinite(x) || !is_within(flag, x)) {
         refuse("a number", limits(flag));
       }
+      if (std::isinf(static_cast<float>(x))) {
+        refuse("a number that FP32 holds");
+      }
       return shortest(x);
     }
     case Flag::Kind::choice:

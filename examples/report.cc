@@ -114,7 +114,7 @@ void ConsoleReport::step(const StepEvent& event) {
     if (r.targets == 0) {
       line(format("step %ld skipped: every target is ignored", static_cast<long>(r.iteration)));
     } else {
-      line(format("step %ld skipped: a gradient is not finite; loss scale %g -> %g",
+      line(format("step %ld skipped: a gradient is not finite; loss scale %.9g -> %.9g",
                   static_cast<long>(r.iteration),
                   static_cast<double>(r.loss_scale),
                   static_cast<double>(r.next_loss_scale)));

@@ -1,5 +1,6 @@
 #include "examples/session.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -7,8 +8,28 @@
 #include "examples/report.h"
 
 namespace halftone {
+namespace {
 
-Session::Session(Flags& flags) : flags_(flags) {
+// A misspelt layer in `keep` would go unnoticed: it keeps nothing.
+void check_kept_layers(const Recipe& recipe, const std::vector<LinearLayer*>& layers) {
+  std::vector<std::string> known{"head"};
+  std::string list = "head";
+  for (const LinearLayer* layer : layers) {
+    known.push_back(layer->path());
+    list += concat(", ", layer->path());
+  }
+  for (const std::string& name : recipe.keep) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      throw_usage("--precision: keep=", name, " names no layer of this model, which has ", list);
+    }
+  }
+}
+
+}  // namespace
+
+Session::Session(Flags& flags) : flags_(flags), device_(choose_device(flags)) {
+  check_common_flags(flags, device_.device);
+  take_out();
   if (flags.has("resume")) {
     resumed_.emplace(flags.text("resume"));
     const std::string made_by = resumed_->config_text("program");
@@ -26,20 +47,22 @@ Session::Session(Flags& flags) : flags_(flags) {
                 ", which was made with ",
                 to_string(resumed_->recipe().loss_scale));
   }
-  device_ = choose_device(flags);
-  check_common_flags(flags, device_.device);
+}
 
-  out_ = flags.has("out") ? flags.text("out") : resumed_ ? flags.text("resume") : "";
-  if (!out_.empty()) {
-    lock_.emplace(out_);
-    const bool goes_on = resumed_ && std::filesystem::exists(out_) &&
-                         std::filesystem::equivalent(out_, flags.text("resume"));
-    if (std::filesystem::exists(out_) && !goes_on && !flags.is_on("overwrite")) {
-      throw_file_error(out_, "exists: resume it with --resume, or replace it with --overwrite");
-    }
+void Session::take_out() {
+  const std::string resume = flags_.has("resume") ? flags_.text("resume") : "";
+  out_ = flags_.has("out") ? flags_.text("out") : resume;
+  if (out_.empty() || (!resume.empty() && !std::filesystem::exists(resume))) {
+    return;  // nothing to hold, or nothing to resume: reading it will say so
   }
-  if (flags.has("log")) {
-    log_.emplace(flags.text("log"), resumed_ ? resumed_->iteration() : -1);
+  if (std::filesystem::exists(out_) && !std::filesystem::is_regular_file(out_)) {
+    throw_file_error(out_, "is not a regular file; --out takes the name of a file");
+  }
+  lock_.emplace(out_);
+  const bool exists = std::filesystem::exists(out_);
+  const bool goes_on = exists && !resume.empty() && std::filesystem::equivalent(out_, resume);
+  if (exists && !goes_on && !flags_.is_on("overwrite")) {
+    throw_file_error(out_, "exists: resume it with --resume, or replace it with --overwrite");
   }
 }
 
@@ -87,13 +110,16 @@ void Session::open_dump(Task& task, TrainerHooks& hooks) {
   if (!dump_) {
     throw_file_error(path, "cannot write: ", std::strerror(errno));
   }
-  hooks.batch = [this, &task](const MicroBatch& at) {
+  hooks.batch = [this, path, &task](const MicroBatch& at) {
     std::string rows;
     for (const int64_t row : task.rows(at)) {
       rows += concat(rows.empty() ? "" : ",", row);
     }
     dump_ << "{\"step\":" << at.iteration + 1 << ",\"micro_batch\":" << at.index << ",\"rows\":["
-          << rows << "]}\n";
+          << rows << "]}" << std::endl;  // flushed, so that a full disk shows
+    if (!dump_) {
+      throw_file_error(path, "cannot write: ", std::strerror(errno));
+    }
   };
 }
 
@@ -111,6 +137,7 @@ RunEnd Session::train(Task& task, const JsonObject& facts) {
     resumed_->restore(parts);
   }
 
+  check_kept_layers(recipe_, task.linear_layers());
   print_notes(recipe_, task.linear_layers());
   JsonObject config;
   config.add("program", std::string_view(flags_.program())).add_fields(facts);
@@ -120,7 +147,10 @@ RunEnd Session::train(Task& task, const JsonObject& facts) {
                         .print_every = options.print_every,
                         .unit = std::string(task.unit())});
   std::vector<RunObserver*> observers{&history, &report};
-  if (log_) {
+  if (flags_.has("log")) {
+    if (!log_) {  // not earlier: a run that cannot start leaves the log of another as it is
+      log_.emplace(flags_.text("log"), resumed_ ? resumed_->iteration() : -1);
+    }
     JsonObject line = config;
     line.add("recipe_full", std::string_view(to_full_string(recipe_)))
         .add("device", std::string_view(to_string(device_.device)))

@@ -50,12 +50,14 @@ class Session {
   RunEnd train(Task& task, const JsonObject& facts);
 
  private:
+  // Locks --out before anything is read, so that no other run replaces it in between.
+  void take_out();
   void load_init(Task& task) const;
   void open_dump(Task& task, TrainerHooks& hooks);
 
   Flags& flags_;
-  std::optional<Checkpoint> resumed_;
   ChosenDevice device_;
+  std::optional<Checkpoint> resumed_;
   std::vector<Recipe> recipes_;
   std::string out_;  // empty: no checkpoints
   std::optional<RunLock> lock_;

@@ -66,6 +66,9 @@ int64_t total_steps(const Flags& flags, int64_t images) {
   if (flags.has("steps") && !flags.given("epochs")) {
     return flags.integer("steps");
   }
+  if (flags.real("epochs") <= 0.0) {
+    throw_usage("--epochs: '", flags.text("epochs"), "' is not a number above 0");
+  }
   const auto per_epoch = static_cast<double>(batches_per_epoch(images, flags.integer("batch")));
   const double steps =
       flags.real("epochs") * per_epoch / static_cast<double>(flags.integer("grad-accum"));

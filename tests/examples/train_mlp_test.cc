@@ -245,6 +245,18 @@ TEST(TrainMlp, SaysWhatIsWrongWithTheCommandLine) {
   expect_holds(r.err, "--hidden", "'0'");
   EXPECT_EQ(run_program(built("train_mlp"), {"--hidden", "256,,256"}).exit_code, 2);
   EXPECT_EQ(run_program(built("train_mlp"), {"--hidden", "256,"}).exit_code, 2);
+  expect_usage_error({"--lr", "1e300"}, "--lr", "FP32");
+  expect_usage_error({"--gemm", "wgmma"}, "--gemm", "wgmma", "eigen and emulated");
+  const ProgramResult no_epochs = run_mlp({"--data", data_folder().string(), "--epochs", "0"});
+  EXPECT_EQ(no_epochs.exit_code, 2);
+  expect_holds(no_epochs.err, "--epochs", "above 0");
+}
+
+TEST(TrainMlp, KeepNamesLayersThatAreThere) {
+  const ProgramResult wrong = train({"--precision", "fp8-block,keep=layer.0"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  expect_holds(wrong.err, "keep=layer.0", "layers.0, layers.1");
+  EXPECT_EQ(train({"--precision", "fp8-block,keep=head+layers.0"}).exit_code, 0);
 }
 
 TEST(Cases, FC108_LeftoverWordsAreAnError) {
@@ -284,6 +296,33 @@ TEST(TrainMlp, SaysWhatIsWrongWithTheMachineOrTheFiles) {
   expect_holds(cuda.err, "cuda:7");
 }
 
+TEST(TrainMlp, FailedStartsHarmNothing) {
+  const TempFolder folder;
+  const std::filesystem::path log = folder.write("run.jsonl", "an earlier run");
+  EXPECT_EQ(run_mlp({"--data", "/no/such/folder", "--log", log.string()}).exit_code, 1);
+  EXPECT_EQ(text_of(log), "an earlier run");
+  for (const Words& words : {Words{"--out", folder.path().string(), "--overwrite"},
+                             Words{"--resume", folder.path().string()}}) {
+    const ProgramResult r = train(words);
+    EXPECT_EQ(r.exit_code, 1);
+    expect_holds(r.err, "not a regular file");
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path().string() + ".lock"));
+  const ProgramResult missing = train({"--resume", (folder / "missing.h5").string()});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_FALSE(std::filesystem::exists(folder / "missing.h5.lock"));
+}
+
+TEST(TrainMlp, AFullDiskIsNeverSilent) {
+  const ProgramResult dump = train({"--dump-batches", "/dev/full"});
+  EXPECT_EQ(dump.exit_code, 1);
+  expect_holds(dump.err, "/dev/full", "No space left");
+  const ProgramResult out =
+      run_program("/bin/sh", {"-c", "exec \"$0\" --help > /dev/full", built("train_mlp")});
+  EXPECT_EQ(out.exit_code, 1);
+  expect_holds(out.err, "standard output");
+}
+
 TEST(Cases, FC85_FullDiskLeavesTheOldFile) {
   const TempFolder folder;
   const std::string mounted = folder.path().string();
@@ -321,11 +360,19 @@ TEST(Cases, FC103_SecondRunOnTheSameFileIsRefused) {
 
 TEST(Cases, FC113_SkipsAreToldBriefly) {
   const ProgramResult r =
-      train({"--precision", "fp16", "--loss-scale-init", "16777216", "--lr", "1e-4"});
+      train({"--precision", "fp16", "--loss-scale-init", "16777216", "--print-every", "10"});
   EXPECT_EQ(r.exit_code, 0) << r.err;
   expect_holds(r.out,
-               "step 1 skipped: a gradient is not finite; loss scale 1.67772e+07 -> 8.38861e+06",
-               " skipped");
+               "step 1 skipped: a gradient is not finite; loss scale 16777216 -> 8388608",
+               "step 2 skipped");
+  // One line a skip, the number of skips so far in the line of a step, and their sum at the end.
+  int64_t skips = 0;
+  for (size_t at = r.out.find(" skipped: "); at != std::string::npos; ++skips) {
+    at = r.out.find(" skipped: ", at + 1);
+  }
+  expect_holds(r.out, concat("  skipped ", skips, "  "), concat(", ", skips, " skipped"));
+  EXPECT_LT(skips, 10);
+  EXPECT_EQ(r.out.find("warning"), std::string::npos);
 }
 
 TEST(Cases, FC114_SmallFp8LayersGetANote) {
