@@ -26,8 +26,9 @@ C softmax_shift(C max) {
 }
 
 /// Maximum and sum of the row x(0) ... x(n - 1); store(i, e^(x(i) - max)) is called for each i.
+/// Flattened: a call of exp left inside would keep its loop from vectorising.
 template <class C, class Load, class Store>
-SoftmaxRow<C> softmax_row(int64_t n, const Load& x, const Store& store) {
+[[gnu::flatten]] SoftmaxRow<C> softmax_row(int64_t n, const Load& x, const Store& store) {
   const C max = row_max<C>(n, x);
   const C shift = softmax_shift(max);
   const C sum = row_sum<C>(n, [&](int64_t i) {
