@@ -2,14 +2,18 @@
 // product, narrower formats beside FP32, the Tensor Core's arithmetic in GFLOP/s. Both sides of a
 // row take turns; times are medians.
 //
-//   cpu_bench [--threads N] [--json]
+//   cpu_bench [--threads N] [--only gemm|mlp|gpt] [--cpu-time] [--json]
+//
+// Training steps stand beside their own products in FP32, narrow ones beside the FP32 step.
 #include <cxxopts.hpp>
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <iostream>
@@ -25,6 +29,8 @@
 
 #include "core/check.h"
 #include "core/parallel.h"
+#include "examples/step_bench.h"
+#include "models/json.h"
 #include "ops/gemm/gemm.h"
 
 namespace halftone {
@@ -106,32 +112,52 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+/// What times are: wall clock, or with --cpu-time the CPU time of this process, which other load on
+/// the machine changes less (a ratio then speaks of all threads' work together).
+clockid_t timing_clock = CLOCK_MONOTONIC;
+
+double seconds(const std::function<void()>& work) {
+  const auto now = [] {
+    timespec t{};
+    clock_gettime(timing_clock, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  };
+  const double start = now();
+  work();
+  return now() - start;
+}
+
+/// The median seconds of each contender: all in turn, for at least `rounds` rounds and 0.6 seconds
+/// after one round to warm up.
+std::vector<double> measure(const std::vector<std::function<void()>>& contenders, size_t rounds) {
+  double total = 0;
+  std::vector<std::vector<double>> times(contenders.size());
+  for (const std::function<void()>& work : contenders) {
+    work();
+  }
+  while (times[0].size() < rounds || total < 0.6) {
+    for (size_t i = 0; i < contenders.size(); ++i) {
+      times[i].push_back(seconds(contenders[i]));
+      total += times[i].back();
+    }
+  }
+  std::vector<double> medians;
+  std::transform(times.begin(), times.end(), std::back_inserter(medians), median);
+  return medians;
+}
+
 struct Times {
   double ours, peer;  // seconds
 };
 
-/// Both sides in turn, for at least 15 rounds and 0.6 seconds after one round to warm up.
 Times measure(const std::function<void()>& ours, const std::function<void()>& peer) {
-  using Clock = std::chrono::steady_clock;
-  const auto seconds = [](const std::function<void()>& work) {
-    const Clock::time_point start = Clock::now();
-    work();
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  };
-  double total = 0;
-  seconds(ours), seconds(peer);
-  std::vector<double> our_times, peer_times;
-  while (our_times.size() < 15 || total < 0.6) {
-    our_times.push_back(seconds(ours));
-    peer_times.push_back(seconds(peer));
-    total += our_times.back() + peer_times.back();
-  }
-  return {median(our_times), median(peer_times)};
+  const std::vector<double> times = measure({ours, peer}, 15);
+  return {times[0], times[1]};
 }
 
-class Report {
+class GemmReport {
  public:
-  explicit Report(bool json) : json_(json) {
+  explicit GemmReport(bool json) : json_(json) {
     if (!json) {
       std::printf("%-18s %-16s %9s   %-16s %9s %8s\n",
                   "product",
@@ -183,7 +209,7 @@ class Report {
   bool json_;
 };
 
-void bench_gemm(const Report& report) {
+void bench_gemm(const GemmReport& report) {
   // The square of the bar; the layers of an MLP 784-1024-1024-10 at batch 128: forward, then weight
   // gradients.
   const Shape shapes[] = {
@@ -214,11 +240,73 @@ void bench_gemm(const Report& report) {
   emulated("fp16, fp16", kFp16, Accumulator::fp16);
 }
 
+/// One line of bench_steps.
+void print_step(bool json,
+                const std::string& model,
+                const std::string& step,
+                const std::string& peer,
+                const Times& times) {
+  const double ratio = times.ours / times.peer;
+  if (json) {
+    JsonObject row;
+    row.add("bench", "step")
+        .add("name", std::string_view(step))
+        .add("model", std::string_view(model))
+        .add("threads", num_threads())
+        .add("ms", times.ours * 1e3)
+        .add("peer", std::string_view(peer))
+        .add("peer_ms", times.peer * 1e3)
+        .add("ratio", ratio);
+    std::printf("%s\n", row.text().c_str());
+  } else {
+    std::printf("%-22s %-10s %10.2f   %-24s %10.2f %8.3f\n",
+                model.c_str(),
+                step.c_str(),
+                times.ours * 1e3,
+                peer.c_str(),
+                times.peer * 1e3,
+                ratio);
+  }
+  std::fflush(stdout);
+}
+
+/// Ratios are times over the peer's: of an FP32 step over its products alone, of a narrow step over
+/// the FP32 one. `only`: what the names of the models begin with.
+void bench_steps(bool json, const std::string& only) {
+  if (!json) {
+    std::printf(
+        "\n%-22s %-10s %10s   %-24s %10s %8s\n", "step", "recipe", "ms", "beside", "ms", "ratio");
+  }
+  const std::vector<std::string> recipes = {"fp32", "bf16", "fp16", "fp8-block"};
+  for (const StepCase& what : step_cases()) {
+    if (!what.name.starts_with(only)) {
+      continue;
+    }
+    const StepGemms gemms(what);
+    std::deque<BenchStep> steps;
+    std::vector<std::function<void()>> contenders{[&] { gemms.run(); }};
+    for (const std::string& recipe : recipes) {
+      contenders.emplace_back([&step = steps.emplace_back(what, recipe)] { step.run(); });
+    }
+    constexpr size_t kRounds = 7;
+    const std::vector<double> times = measure(contenders, kRounds);
+    const std::string speed =
+        json ? "" : concat(", ", std::llround(gemms.flop() / times[0] * 1e-9), " GFLOP/s");
+    print_step(json, what.name, "fp32", "its GEMMs" + speed, {times[1], times[0]});
+    for (size_t i = 1; i < recipes.size(); ++i) {
+      print_step(json, what.name, recipes[i], "fp32 step", {times[i + 1], times[1]});
+    }
+  }
+}
+
 int run(int argc, char** argv) {
   cxxopts::Options options("cpu_bench", "CPU speed as ratios measured in one run");
   options.add_options()("threads", "threads (default: all)", cxxopts::value<int>())(
+      "only", "gemm, mlp or gpt (default: all)", cxxopts::value<std::string>())(
+      "cpu-time", "measure this process's CPU time, not wall clock")(
       "json", "one JSON object a line")("help", "this text");
   bool json = false;
+  std::string only;
   try {
     const cxxopts::ParseResult flags = options.parse(argc, argv);
     HALFTONE_CHECK(
@@ -230,6 +318,16 @@ int run(int argc, char** argv) {
     if (flags.count("threads") > 0) {
       set_num_threads(flags["threads"].as<int>());
     }
+    if (flags.count("only") > 0) {
+      only = flags["only"].as<std::string>();
+      HALFTONE_CHECK(only == "gemm" || only == "mlp" || only == "gpt",
+                     "cpu_bench: --only ",
+                     only,
+                     ", expected gemm, mlp or gpt");
+    }
+    if (flags.count("cpu-time") > 0) {
+      timing_clock = CLOCK_PROCESS_CPUTIME_ID;
+    }
     json = flags.count("json") > 0;
   } catch (const std::exception& error) {
     std::cerr << error.what() << "; see cpu_bench --help\n";
@@ -239,7 +337,12 @@ int run(int argc, char** argv) {
   if (!json) {
     std::printf("%d threads; the peer runs on %d\n", num_threads(), EigenPeer::nbThreads());
   }
-  bench_gemm(Report(json));
+  if (only.empty() || only == "gemm") {
+    bench_gemm(GemmReport(json));
+  }
+  if (only != "gemm") {
+    bench_steps(json, only);
+  }
   return 0;
 }
 
