@@ -104,9 +104,15 @@ struct Operands {
                 : quantize(w, 0, precision.dgrad.b, options(LinearOperand::w, "w_dgrad"));
   }
   void multiply(const GemmProblem& problem) const {
-    gemm(problem,
-         w.device(),
-         state == nullptr ? std::string_view() : std::string_view(state->gemm_kernel()));
+    if (state == nullptr || state->gemm_kernel().empty()) {
+      gemm(problem, w.device());
+      return;
+    }
+    try {
+      gemm(problem, w.device(), state->gemm_kernel());
+    } catch (const std::invalid_argument& error) {  // a forced kernel names the layer it fails
+      throw std::invalid_argument(concat("linear ", state->path(), ": ", error.what()));
+    }
   }
 };
 
