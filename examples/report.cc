@@ -105,7 +105,9 @@ std::string ConsoleReport::progress(const StepEvent& event) const {
   if (event.skipped_so_far > 0) {
     text += format("  skipped %ld", static_cast<long>(event.skipped_so_far));
   }
-  return text + format("  %.0f %s/s", event.units_per_second, options_.unit.c_str());
+  text += format("  %.0f %s/s", event.units_per_second, options_.unit.c_str());
+  const auto steps_left = static_cast<double>(options_.total_steps - r.iteration);
+  return text + concat("  ", duration(steps_left * event.seconds_per_step), " left");
 }
 
 void ConsoleReport::step(const StepEvent& event) {

@@ -14,7 +14,6 @@ namespace halftone {
 struct ReportOptions {
   bool quiet = false;  // no progress; the first lines and the summary stay
   int64_t total_steps = 0;
-  int64_t first_step = 0;    // iterations made before this process
   int64_t print_every = 10;  // lines off a terminal
   std::string unit;          // "samples" or "tokens"
 };

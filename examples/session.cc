@@ -78,6 +78,15 @@ std::string Session::data_spec() const {
 }
 
 LinearContext Session::begin(const Recipe& recipe, const RunPlan& plan) {
+  if (resumed_ && plan.steps < resumed_->iteration()) {
+    throw_usage("the run would end at step ",
+                plan.steps,
+                ", and ",
+                flags_.text("resume"),
+                " is at step ",
+                resumed_->iteration(),
+                " already; give more --steps");
+  }
   recipe_ = recipe;
   plan_ = plan;
   flags_.set("precision", to_string(recipe));  // with --loss-scale in it, for the checkpoint

@@ -17,6 +17,7 @@ struct StepEvent {
   StepRecord record;
   double lr = 0.0;                // of the update that the step was to make
   double units_per_second = 0.0;  // over the steps told together
+  double seconds_per_step = 0.0;  // likewise
   int64_t skipped_so_far = 0;
 };
 

@@ -80,8 +80,11 @@ void Trainer::catch_up() {
       untold_seconds_ > 0.0 ? static_cast<double>(untold_units_) / untold_seconds_ : 0.0;
   for (const StepRecord& record : records) {
     skipped_ += record.skipped;
-    const StepEvent event{
-        record, learning_rate(optimizer_.options().schedule, record.update), rate, skipped_};
+    const StepEvent event{record,
+                          learning_rate(optimizer_.options().schedule, record.update),
+                          rate,
+                          untold_seconds_ / static_cast<double>(records.size()),
+                          skipped_};
     for (RunObserver* observer : observers_) {
       observer->step(event);
     }
@@ -158,11 +161,11 @@ RunEnd Trainer::run() {
   const double start = now_seconds();
   RunEnd end = RunEnd::finished;
   while (true) {
-    if (iteration_ == options_.stop_after && iteration_ < options_.steps) {
-      end = RunEnd::stopped;
+    if (iteration_ >= options_.steps) {
       break;
     }
-    if (iteration_ >= options_.steps) {
+    if (options_.stop_after >= 0 && iteration_ >= options_.stop_after) {
+      end = RunEnd::stopped;
       break;
     }
     if (interrupt.requested()) {

@@ -81,6 +81,7 @@ TEST(TrainMlp, PrintsWhatItDoesAndEndsWithASummary) {
                "step 10/20",
                "step 20/20",
                "samples/s",
+               "0.0s left",
                "done: 20 of 20 steps",
                "accuracy",
                "peak memory",
@@ -183,6 +184,7 @@ TEST(TrainMlp, ResumeRefusesWhatContradictsTheFile) {
                                  "--quiet"});
   EXPECT_EQ(r.exit_code, 0) << r.err;
   expect_holds(r.out, "done: 6 of 6 steps");
+  expect_usage_error({"--resume", run, "--steps", "5"}, "step 5", "step 6");
   const ProgramResult without_data = run_program(built("train_mlp"), {"--resume", run});
   EXPECT_EQ(without_data.exit_code, 2);
   expect_holds(without_data.err, "--data");
@@ -231,6 +233,8 @@ TEST(TrainMlp, SaysWhatIsWrongWithTheCommandLine) {
   expect_usage_error({"--dropout", "1"}, "--dropout", "below 1");
   expect_usage_error({"--precision", "fp9"}, "--precision", "fp9");
   expect_usage_error({"--precision", "fp8-block,fwd=e9m9"}, "--precision", "e9m9");
+  expect_usage_error(
+      {"--precision", "fp8-block,keep=layers.7"}, "'layers.7'", "layers.0, layers.1");
   expect_usage_error({"--optimizer", "adam"}, "adamw or sgd");
   expect_usage_error({"--loss-scale", "0"}, "--loss-scale", "0");
   expect_usage_error({"--loss-scale", "-8"}, "--loss-scale");
@@ -291,6 +295,9 @@ TEST(TrainMlp, SaysWhatIsWrongWithTheMachineOrTheFiles) {
   expect_holds(log.err, "/dev/full", "No space left");
   const ProgramResult resume = train({"--resume", "/no/such/run.h5"});
   EXPECT_EQ(resume.exit_code, 1);
+  const ProgramResult kernel = train({"--gemm", "emulated"});
+  EXPECT_EQ(kernel.exit_code, 1);
+  expect_holds(kernel.err, "layers.0", "emulated");
   const ProgramResult cuda = train({"--device", "cuda:7"});
   EXPECT_EQ(cuda.exit_code, 1);
   expect_holds(cuda.err, "cuda:7");
