@@ -88,11 +88,8 @@ Id make_space(const Dims& dims) {
             H5Sclose);
 }
 
-Id intermediate_groups() {
-  Id plist(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-  H5Pset_create_intermediate_group(plist, 1);
-  return plist;
-}
+// The group that holds an object; empty for one at the root.
+std::string parent_of(const std::string& name) { return name.substr(0, name.rfind('/')); }
 
 }  // namespace
 
@@ -120,11 +117,13 @@ Dims clamp_chunk(const Dims& dims, const Dims& chunk, StoredType type) {
 }
 
 void Hdf5File::create_group(const std::string& name) {
-  if (name == "/" || has(name)) {
+  if (name.empty() || name == "/" || has(name)) {
     return;
   }
-  const Id links = intermediate_groups();
-  const Id group(H5Gcreate2(id_, name.c_str(), links, H5P_DEFAULT, H5P_DEFAULT), H5Gclose);
+  create_group(parent_of(name));
+  const Id layout(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
+  H5Pset_obj_track_times(layout, 0);  // the same content gives the same file
+  const Id group(H5Gcreate2(id_, name.c_str(), H5P_DEFAULT, layout, H5P_DEFAULT), H5Gclose);
   if (group < 0) {
     fail(path_, name, "create the group");
   }
@@ -146,7 +145,7 @@ void Hdf5File::write_raw(const std::string& name,
                  name_of(type),
                  " ",
                  to_string(dims));
-  const Id links = intermediate_groups();
+  create_group(parent_of(name));
   const Id layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_obj_track_times(layout, 0);  // the same content gives the same file
   if (const Dims side = clamp_chunk(dims, chunk, type); !side.empty()) {
@@ -154,7 +153,8 @@ void Hdf5File::write_raw(const std::string& name,
   }
   const Id space = make_space(dims);
   const Id dataset(
-      H5Dcreate2(id_, name.c_str(), file_type(type), space, links, layout, H5P_DEFAULT), H5Dclose);
+      H5Dcreate2(id_, name.c_str(), file_type(type), space, H5P_DEFAULT, layout, H5P_DEFAULT),
+      H5Dclose);
   if (dataset < 0) {
     fail(path_, name, "create the dataset");
   }

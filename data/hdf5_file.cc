@@ -57,7 +57,9 @@ Hdf5File Hdf5File::create() {
   H5Pset_meta_block_size(access, 0);
   H5Pset_small_data_block_size(access, 0);
   // The name is never opened, but the library wants one; distinct files may share it.
-  const hid_t id = H5Fcreate("halftone-in-memory", H5F_ACC_TRUNC, H5P_DEFAULT, access);
+  const Id layout(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  H5Pset_obj_track_times(layout, 0);  // of the root group: the same content gives the same file
+  const hid_t id = H5Fcreate("halftone-in-memory", H5F_ACC_TRUNC, layout, access);
   if (id < 0) {
     fail("(new file)", "HDF5", "create a file");
   }

@@ -8,10 +8,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <thread>
 
 #include "data/files.h"
 #include "data/hdf5_checksum.h"
@@ -50,6 +52,15 @@ void round_trips(const std::filesystem::path& path) {
   round_trip<T>(path, {0, 5}, {});
   round_trip<T>(path, {7}, {});
   round_trip<T>(path, {2, 3, 4, 5}, {1, 3, 2, 9});
+}
+
+// Groups would note when they were made, in whole seconds.
+TEST(Hdf5File, SameContentGivesTheSameBytes) {
+  const TempFolder folder;
+  round_trip<float>(folder / "now.h5", {7}, {});
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  round_trip<float>(folder / "later.h5", {7}, {});
+  EXPECT_EQ(read_file(folder / "later.h5"), read_file(folder / "now.h5"));
 }
 
 TEST(Hdf5File, EveryTypeAndRankReadsBack) {
