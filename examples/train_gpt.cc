@@ -141,6 +141,9 @@ RunEnd train(Session& session,
 int run(Flags& flags) {
   apply_size(flags);
   Session session(flags);
+  if (flags.integer("width") % flags.integer("heads") != 0) {
+    throw_usage("--heads ", flags.text("heads"), " do not divide --width ", flags.text("width"));
+  }
   const std::string spec = session.data_spec();
   const TokenDataset data = load_token_dataset(
       spec, {.unit = parse_token_unit(flags.text("text")), .normalize = flags.is_on("normalize")});
