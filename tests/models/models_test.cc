@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "core/autograd.h"
+#include "core/convert.h"
 #include "data/files.h"
 #include "models/run_log.h"
 #include "tests/support/temp_folder.h"
@@ -73,6 +75,25 @@ TEST(ParameterSet, NormalInitialisationHasItsMoments) {
   std::vector<float> longer(100003);
   fill_initial(Init::normal(0.02f), 3, "wte", 100003, longer.data());
   EXPECT_TRUE(std::equal(values.begin(), values.end(), longer.begin()));
+}
+
+TEST(Cases, FC75_GradientsAccumulateInFp32) {
+  ParameterSet set;
+  const LinearContext context{parse_recipe("bf16"), {}, "", {}};
+  LinearLayer layer(set,
+                    "fc",
+                    {.in = 1, .out = 1, .has_bias = false, .weight = Init::ones(), .bias = {}},
+                    context);
+  set.allocate(context.recipe, 1, {});
+  layer.refresh();
+  const auto one = [](float value) {
+    return Tensor::from(std::vector<BFloat16>{to_bf16(value)}, {1, 1});
+  };
+  set.begin_gradients();
+  for (const float dy : {256.0f, 1.0f}) {
+    backward(layer(one(1.0f)), one(dy));
+  }
+  EXPECT_EQ(layer.weight().gradient.data<float>()[0], 257.0f);  // bf16 would hold 256
 }
 
 TEST(Mlp, RefusesSizesThatMakeNoModel) {

@@ -155,6 +155,20 @@ TEST(Trainer, EndsAfterFiftySkipsWithAFixedScale) {
   expect_holds(fail_with_nan(run), "iteration 50", "fixed loss scale");
 }
 
+TEST(Cases, FC73_ScheduleFollowsUpdates) {
+  // The first step overflows: its record says so, and the next one takes its place in the schedule.
+  TinyRun run({.recipe = "fp16", .steps = 3, .lr = 1e-3});
+  run.state.scalars().scaler.scale = 0x1p24f;
+  run.train();
+  const std::vector<StepRecord>& steps = run.told.steps;
+  EXPECT_EQ(steps[0].skipped, 1);
+  EXPECT_GT(steps[0].targets, 0);  // not for want of targets
+  EXPECT_GE(steps[0].first_non_finite, 0);
+  EXPECT_EQ(steps[1].update, 0);
+  EXPECT_EQ(run.state.read().iteration, 3);
+  EXPECT_EQ(run.state.read().update, 3 - run.told.end.skipped);
+}
+
 TEST(Cases, FC116_HostReadsOncePerInterval) {
   TinyRun run({.steps = 100, .print_every = 10});
   run.train();
