@@ -15,6 +15,7 @@
 #include <numeric>
 #include <thread>
 
+#include "core/formats.h"
 #include "data/files.h"
 #include "data/hdf5_checksum.h"
 #include "tests/support/temp_folder.h"
@@ -167,9 +168,17 @@ TEST(Hdf5File, ForeignFilesAreRefusedWithTheReason) {
 
 TEST(Cases, FC10_SixteenBitValuesAreRawBitsThatHdf5NeverConverts) {
   const TempFolder folder;
-  // 0x3F808000 as BF16; 65520, 2^-25, 1 + 2^-11 as FP16; NaNs with payloads: what our own
-  // conversion gives.
-  const std::vector<uint16_t> bits = {0x3f80, 0x7c00, 0x0000, 0x3c00, 0x7e01, 0xfdab, 0x7fc1};
+  // Our own conversion of 0x3F808000 to BF16 and of 65520, 2^-25, 1 + 2^-11 to FP16, and NaNs with
+  // payloads.
+  const auto code = [](const Format& f, float x) { return static_cast<uint16_t>(encode(f, x)); };
+  const std::vector<uint16_t> bits = {code(kBf16, std::bit_cast<float>(0x3f808000u)),
+                                      code(kFp16, 65520.0f),
+                                      code(kFp16, 0x1p-25f),
+                                      code(kFp16, 1.0f + 0x1p-11f),
+                                      0x7e01,
+                                      0xfdab,
+                                      0x7fc1};
+  EXPECT_EQ(bits, (std::vector<uint16_t>{0x3f80, 0x7c00, 0x0000, 0x3c00, 0x7e01, 0xfdab, 0x7fc1}));
   Hdf5File file = Hdf5File::create();
   file.write<uint16_t>("/param/w", {7}, bits);
   file.set_text("/param/w", "dtype", "bf16");

@@ -285,13 +285,39 @@ TEST(Linear, SaysWhatDoesNotFit) {
                std::invalid_argument);
 }
 
-TEST(Linear, EmptyBatchesGiveEmptyOutputsAndZeroGradients) {
-  const Tensor x = Tensor::zeros({0, 6}, DType::f32).set_requires_grad();
-  const Tensor w = random_leaf({4, 6}, DType::f32, 1);
-  const Tensor y = linear(x, w, Tensor(), precision_of("fp32"));
-  EXPECT_EQ(y.shape(), (Shape{0, 4}));
-  backward(y, Tensor::zeros({0, 4}, DType::f32));
-  EXPECT_EQ(w.grad().to_doubles(), std::vector<double>(24, 0.0));
+TEST(Cases, FC58_EmptyLayersForwardAndBackward) {
+  for (const char* recipe : {"fp32", "bf16", "fp16", "fp8-tensor", "fp8-block", "mxfp8", "nvfp4"}) {
+    const LinearPrecision p = precision_of(recipe);
+    const DType act = parse_recipe(recipe).act;
+    const auto run = [&](int64_t rows, int64_t in, int64_t out, bool has_bias) {
+      const Tensor x = random_leaf({rows, in}, act, 1);
+      const Tensor w = random_leaf({out, in}, act, 2);
+      const Tensor b = has_bias ? random_leaf({out}, act, 3) : Tensor();
+      const Tensor y = linear(x, w, b, p);
+      EXPECT_EQ(y.shape(), (Shape{rows, out})) << recipe;
+      for (int64_t i = 0; i < y.numel() && in == 0; ++i) {  // no products: the bias, or zero
+        const double expected = has_bias ? b.to_doubles()[static_cast<size_t>(i % out)] : 0.0;
+        EXPECT_EQ(y.to_doubles()[static_cast<size_t>(i)], expected) << recipe;
+      }
+      backward(y, random_leaf({rows, out}, act, 4).detach());
+      const auto zeros = [](int64_t n) { return std::vector<double>(static_cast<size_t>(n), 0.0); };
+      if (rows == 0 || in == 0) {
+        EXPECT_EQ(w.grad().to_doubles(), zeros(w.numel())) << recipe;
+      }
+      if (out == 0) {
+        EXPECT_EQ(x.grad().to_doubles(), zeros(x.numel())) << recipe;
+      }
+      if (rows == 0 && has_bias) {
+        EXPECT_EQ(b.grad().to_doubles(), zeros(out)) << recipe;
+      }
+    };
+    for (const bool has_bias : {false, true}) {
+      run(0, 6, 4, has_bias);
+      run(3, 6, 0, has_bias);
+      run(3, 0, 4, has_bias);
+      run(0, 0, 0, has_bias);
+    }
+  }
 }
 
 }  // namespace
