@@ -7,6 +7,7 @@
 
 #include "core/autograd.h"
 #include "core/convert.h"
+#include "core/formats.h"
 #include "data/files.h"
 #include "models/run_log.h"
 #include "tests/support/temp_folder.h"
@@ -168,6 +169,16 @@ TEST(RunLog, WritesNonFiniteNumbersAsStrings) {
                "\"skipped\":true",
                "\"lost_updates\":5",
                "\"tokens_per_s\":0}\n");
+}
+
+TEST(Cases, FC05_ZerosOfBothSignsCountAsUnderflow) {
+  // What is left of -0 and -1e-10 in E4M3 is 0x80: bin 0 holds it, and 1 stands in its own.
+  const uint32_t tiny = encode(kE4M3, -1e-10f);
+  EXPECT_EQ(tiny, 0x80u);
+  const ExponentHistogram counts = exponent_histogram(
+      std::vector<float>{decode(kE4M3, encode(kE4M3, -0.0f)), decode(kE4M3, tiny), 0.0f, 1.0f});
+  EXPECT_EQ(counts[0], 3u);
+  EXPECT_EQ(counts[127], 1u);
 }
 
 TEST(Instruments, CountExponents) {

@@ -39,9 +39,13 @@ inline const ImageDataset& tiny_digits() {
 /// Keeps what the trainer told.
 struct Told : RunObserver {
   std::vector<StepRecord> steps;
+  std::vector<double> lr;  // of each step
   std::vector<EvalEvent> evals;
   RunSummary end;
-  void step(const StepEvent& event) override { steps.push_back(event.record); }
+  void step(const StepEvent& event) override {
+    steps.push_back(event.record);
+    lr.push_back(event.lr);
+  }
   void eval(const EvalEvent& event) override { evals.push_back(event); }
   void summary(const RunSummary& summary) override { end = summary; }
 };
