@@ -81,7 +81,9 @@ ImageTask::Batch ImageTask::gather(const Part& part, std::span<const int32_t> ro
   const uint8_t* from = part.pixels.data<uint8_t>();
   dispatch_floating(batch.x.dtype(), "gather images", [&]<class T>() {
     T values[256];
-    std::transform(standardised_.begin(), standardised_.end(), values, narrow<T>);
+    std::transform(standardised_.begin(), standardised_.end(), values, [](float value) {
+      return narrow<T>(value);
+    });
     T* to = batch.x.data<T>();
     parallel_for_range(count, 16, [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
