@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # From nothing to trained networks, on Debian 12 or Ubuntu 24.04, as root or with sudo: installs what
 # is missing, builds Halftone, fetches MNIST, trains one MLP in fp32, bf16, fp16 and fp8-block and
-# compares them. Can be repeated: what is there is used again. Logs go to build/quickstart.
+# compares them; then trains a small decoder on characters and lets it write. Can be repeated: what is
+# there is used again. Logs go to build/quickstart.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -48,7 +49,7 @@ if [ ! -e build/CMakeCache.txt ] && ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'
   options=(-DHALFTONE_CUDA=OFF)
 fi
 cmake --preset release "${options[@]}"
-cmake --build build --parallel "$(nproc)" --target train_mlp
+cmake --build build --parallel "$(nproc)" --target train_mlp train_gpt generate
 
 mkdir -p "$results"
 for recipe in "${recipes[@]}"; do
@@ -64,6 +65,15 @@ for recipe in "${recipes[@]}"; do
     "$(awk -v a="$(value accuracy "$log")" 'BEGIN { print 100 * a }')" \
     "$(value val_loss "$log")" "$(value seconds "$log")" "$(value samples_per_s "$log")"
 done
+
+text=$(data/fetch.sh tinyshakespeare)/input.txt || text=data/samples/halftone.txt
+say "Training a small decoder for 300 steps on the characters of $text"
+build/bin/train_gpt --data "$text" --layers 4 --heads 4 --width 128 --context 64 --batch 12 --steps 300 --dropout 0 \
+  --eval-every 300 --print-every 50 --log "$results/gpt.jsonl" --out "$results/gpt.h5" --overwrite
+
+say "What it writes"
+build/bin/generate --from "$results/gpt.h5" --tokens 300 --quiet
+
 if [ -z "$data" ]; then
   say "$generated."
 fi
