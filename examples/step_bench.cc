@@ -1,5 +1,6 @@
 #include "examples/step_bench.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "core/check.h"
@@ -12,7 +13,7 @@ namespace halftone {
 namespace {
 
 constexpr uint64_t kSeed = 1;
-constexpr int64_t kSteps = 1 << 20;  // of the schedule: more than are ever run
+constexpr int64_t kSteps = 4096;  // of the schedule: more than are ever run
 constexpr OptimizerOptions kAdamW{.weight_decay = 0.01,
                                   .schedule = {.lr = 1e-4, .min_lr = 1e-4, .steps = kSteps}};
 
@@ -35,9 +36,9 @@ Tensor random_values(int64_t size) {
   std::vector<uint32_t> draws(static_cast<size_t>(size));
   fill_draws({philox_key(kSeed, "cpu_bench/operands")}, 0, draws.size(), draws.data());
   Tensor values = Tensor::empty({size}, DType::f32, {}, MemoryCategory::data);
-  for (int64_t i = 0; i < size; ++i) {
-    values.data<float>()[i] = uniform(draws[static_cast<size_t>(i)]) - 0.5f;
-  }
+  std::transform(draws.begin(), draws.end(), values.data<float>(), [](uint32_t draw) {
+    return uniform(draw) - 0.5f;
+  });
   return values;
 }
 

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <stdexcept>
 #include <type_traits>
 
-#include "core/check.h"
-#include "core/formats.h"
+#include "core/dispatch.h"
 #include "core/math.h"
 #include "core/reduce.h"
 #include "ops/gemm/activation.h"
@@ -20,47 +17,27 @@ constexpr int64_t kStrip =
 
 template <class T>
 void load(DType dtype, const void* data, int64_t offset, int64_t length, T* out) {
-  const auto convert = [&]<class S>(const S* in, auto value_of) {
-    for (int64_t j = 0; j < length; ++j) {
-      out[j] = static_cast<T>(value_of(in[offset + j]));
+  dispatch_floating(dtype, "gemm", [&]<class S>() {
+    const S* in = static_cast<const S*>(data) + offset;
+    if constexpr (std::is_same_v<T, float> && sizeof(S) == 2) {
+      convert(in, static_cast<size_t>(length), out);
+    } else {
+      std::transform(in, in + length, out, [](S x) { return static_cast<T>(widen(x)); });
     }
-  };
-  switch (dtype) {
-    case DType::f32:
-      return convert(static_cast<const float*>(data), [](float x) { return x; });
-    case DType::f64:
-      return convert(static_cast<const double*>(data), [](double x) { return x; });
-    case DType::bf16:
-      return convert(static_cast<const BFloat16*>(data),
-                     [](BFloat16 x) { return decode(kBf16, x.bits); });
-    case DType::f16:
-      return convert(static_cast<const Half*>(data), [](Half x) { return decode(kFp16, x.bits); });
-    default:
-      throw std::logic_error(concat("gemm: cannot read ", dtype));
-  }
+  });
 }
 
 template <class T>
 void store(DType dtype, const T* in, int64_t length, void* data, int64_t offset) {
-  const auto convert = [&]<class S>(S* out, auto code_of) {
-    for (int64_t j = 0; j < length; ++j) {
-      out[offset + j] = code_of(in[j]);
+  dispatch_floating(dtype, "gemm", [&]<class S>() {
+    S* out = static_cast<S*>(data) + offset;
+    if constexpr (std::is_same_v<T, float> && sizeof(S) == 2) {
+      convert(in, static_cast<size_t>(length), out);
+    } else {
+      std::transform(
+          in, in + length, out, [](T x) { return narrow<S>(static_cast<ComputeType<S>>(x)); });
     }
-  };
-  switch (dtype) {
-    case DType::f32:
-      return convert(static_cast<float*>(data), [](T x) { return static_cast<float>(x); });
-    case DType::f64:
-      return convert(static_cast<double*>(data), [](T x) { return static_cast<double>(x); });
-    case DType::bf16:
-      return convert(static_cast<BFloat16*>(data),
-                     [](T x) { return BFloat16{static_cast<uint16_t>(encode(kBf16, x))}; });
-    case DType::f16:
-      return convert(static_cast<Half*>(data),
-                     [](T x) { return Half{static_cast<uint16_t>(encode(kFp16, x))}; });
-    default:
-      throw std::logic_error(concat("gemm: cannot write ", dtype));
-  }
+  });
 }
 
 template <class T>
@@ -148,28 +125,14 @@ void finish_column_sums(const GemmProblem& p) {
   if (p.epilogue.column_sums == nullptr) {
     return;
   }
-  const auto sum = [&]<class T>(T* sums, auto value_at) {
+  dispatch_floating(p.d_dtype, "gemm", [&]<class S>() {
+    const S* d = static_cast<const S*>(p.d);
     column_sum(
-        p.M, p.N, [&](int64_t m, int64_t n) -> T { return value_at(m * p.d_stride + n); }, sums);
-  };
-  float* const sums = static_cast<float*>(p.epilogue.column_sums);
-  switch (p.d_dtype) {
-    case DType::f32:
-      return sum(sums, [d = static_cast<const float*>(p.d)](int64_t i) { return d[i]; });
-    case DType::bf16:
-      return sum(sums, [d = static_cast<const BFloat16*>(p.d)](int64_t i) {
-        return decode(kBf16, d[i].bits);
-      });
-    case DType::f16:
-      return sum(sums, [d = static_cast<const Half*>(p.d)](int64_t i) {
-        return decode(kFp16, d[i].bits);
-      });
-    case DType::f64:
-      return sum(static_cast<double*>(p.epilogue.column_sums),
-                 [d = static_cast<const double*>(p.d)](int64_t i) { return d[i]; });
-    default:
-      throw std::logic_error(concat("gemm: D of ", p.d_dtype));
-  }
+        p.M,
+        p.N,
+        [=, stride = p.d_stride](int64_t m, int64_t n) { return widen(d[m * stride + n]); },
+        static_cast<ComputeType<S>*>(p.epilogue.column_sums));
+  });
 }
 
 template void finish_tile(const GemmProblem&, const GemmRegion&, float*, int64_t);

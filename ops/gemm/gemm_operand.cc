@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "core/formats.h"
+#include "core/convert.h"
 
 namespace halftone::detail {
 template <class T>
 OperandReader<T>::OperandReader(const GemmOperand& operand, bool is_a)
-    : operand_(operand),
-      k_contiguous_(is_a != operand.transposed),
-      storage_(Storage::as_is),
-      table_{} {
+    : operand_(operand), k_contiguous_(is_a != operand.transposed), storage_(Storage::as_is) {
   const Format& f = operand.format;
   if (std::is_same_v<T, double> || f == kFp32) {
     return;
@@ -24,9 +21,6 @@ OperandReader<T>::OperandReader(const GemmOperand& operand, bool is_a)
     storage_ = Storage::fp16;
   } else if (f.bits() <= 8) {
     storage_ = Storage::codes;
-    for (uint32_t code = 0; code < 256; ++code) {
-      table_[code] = decode(f, code & ((1u << f.bits()) - 1));
-    }
   }
 }
 
@@ -34,28 +28,29 @@ template <class T>
 void OperandReader<T>::read(
     int64_t batch, int64_t row, int64_t column, int64_t length, T* out) const {
   const int64_t offset = batch * operand_.batch_stride + row * operand_.stride + column;
-  const auto convert = [&]<class S>(const S* in, auto value_of) {
-    for (int64_t i = 0; i < length; ++i) {
-      out[i] = value_of(in[offset + i]);
-    }
+  const auto stored = [&]<class S>(std::type_identity<S>) {
+    return static_cast<const S*>(operand_.data) + offset;
   };
-  switch (storage_) {
-    case Storage::as_is:
-      std::copy_n(static_cast<const T*>(operand_.data) + offset, length, out);
-      return;
-    case Storage::tf32:
-      return convert(static_cast<const float*>(operand_.data),
-                     [](float x) { return round_to(kTf32, x); });
-    case Storage::bf16:
-      return convert(static_cast<const BFloat16*>(operand_.data),
-                     [](BFloat16 x) { return decode(kBf16, x.bits); });
-    case Storage::fp16:
-      return convert(static_cast<const Half*>(operand_.data),
-                     [](Half x) { return decode(kFp16, x.bits); });
-    case Storage::codes:
-      return convert(static_cast<const uint8_t*>(operand_.data),
-                     [this](uint8_t code) { return table_[code]; });
+  if constexpr (std::is_same_v<T, float>) {
+    const auto n = static_cast<size_t>(length);
+    switch (storage_) {
+      case Storage::as_is:
+        break;
+      case Storage::tf32:
+        std::transform(stored(std::type_identity<float>()),
+                       stored(std::type_identity<float>()) + length,
+                       out,
+                       [](float x) { return round_to(kTf32, x); });
+        return;
+      case Storage::bf16:
+        return convert(stored(std::type_identity<BFloat16>()), n, out);
+      case Storage::fp16:
+        return convert(stored(std::type_identity<Half>()), n, out);
+      case Storage::codes:
+        return decode_scaled(operand_.format, stored(std::type_identity<uint8_t>()), 1.0f, n, out);
+    }
   }
+  std::copy_n(stored(std::type_identity<T>()), length, out);
 }
 
 template <class T>

@@ -3,7 +3,6 @@
 // reads in place where nothing has to be decoded or padded.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "ops/gemm/gemm.h"
@@ -56,7 +55,6 @@ class OperandReader {
   const GemmOperand& operand_;
   bool k_contiguous_;
   Storage storage_;
-  std::array<float, 256> table_;  // values of the codes, where an element is one byte
 };
 
 extern template class OperandReader<float>;

@@ -131,9 +131,9 @@ class Quantizer {
       amax.assign(1, delayed_amax(whole));
     }
     tensor_scale_ = nvfp4_tensor_scale(p_.format, std::bit_cast<float>(whole));
-    for (int64_t block = 0; block < grid_.row_blocks; ++block) {
+    parallel_for(grid_.row_blocks, [&](int64_t block) {
       set_scales(block, amax.data() + block * grid_.column_blocks);
-    }
+    });
     parallel_for(panels, [&](int64_t panel) { round_scaled_panel(panel); });
   }
 
