@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 
 #include "data/dataset.h"
 #include "data/known_data.h"
@@ -85,6 +86,26 @@ std::string fingerprint(const ImageDataset& data) {
   return to_hex(sha.digest());
 }
 
+// A wrong label in a file of one's own makes classes that nothing belongs to.
+void print_data(const ImageDataset& data) {
+  std::vector<bool> has_image(static_cast<size_t>(data.num_classes));
+  for (const uint8_t label : data.train.labels) {
+    has_image[label] = true;
+  }
+  std::printf("data %s: %lld training and %lld test images of %lldx%lld, %lld classes\n",
+              data.source.c_str(),
+              static_cast<long long>(data.train.count),
+              static_cast<long long>(data.test.count),
+              static_cast<long long>(data.train.height),
+              static_cast<long long>(data.train.width),
+              static_cast<long long>(data.num_classes));
+  const auto empty = std::count(has_image.begin(), has_image.end(), false);
+  if (empty > 0) {
+    std::printf("note: %lld of the classes have no training image; is there a wrong label?\n",
+                static_cast<long long>(empty));
+  }
+}
+
 RunEnd train(Session& session,
              const Flags& flags,
              const Recipe& recipe,
@@ -99,6 +120,7 @@ RunEnd train(Session& session,
                      .nominal_targets = static_cast<double>(batch * grad_accum),
                      .eval_every = std::max<int64_t>(1, per_epoch / grad_accum),
                      .print_every = 50});
+  print_data(data);
   Mlp model({.inputs = data.train.height * data.train.width,
              .hidden = parse_sizes(flags.text("hidden")),
              .outputs = data.num_classes,

@@ -89,6 +89,19 @@ TEST(TrainMlp, PrintsWhatItDoesAndEndsWithASummary) {
   EXPECT_EQ(train({"--quiet"}).out.find("step 10/20"), std::string::npos);
 }
 
+TEST(TrainMlp, SaysWhatTheDataHolds) {
+  const ProgramResult r = train({"--steps", "1"});
+  expect_holds(r.out, "256 training and 64 test images of 28x28, 10 classes");
+  EXPECT_EQ(r.out.find("note:"), std::string::npos) << r.out;
+  const TempFolder folder;
+  ImageDataset digits = synthetic_digits(256, 64);
+  digits.train.labels[7] = 200;
+  write_idx_folder(digits, folder.path());
+  const ProgramResult wrong = run_mlp({"--data", folder.path().string(), "--steps", "1"});
+  EXPECT_EQ(wrong.exit_code, 0) << wrong.err;
+  expect_holds(wrong.out, "201 classes", "note: 190 of the classes have no training image");
+}
+
 TEST(TrainMlp, TrainsSeveralRecipesInOneRun) {
   const ProgramResult r = train({"--precision", "bf16", "--precision", "fp8-block,grad=e5m2"});
   EXPECT_EQ(r.exit_code, 0) << r.err;
