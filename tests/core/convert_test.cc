@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -72,6 +73,32 @@ void check_arrays(Format f) {
 TEST(Convert, ArraysEqualTheCodec) {
   check_arrays<BFloat16>(kBf16);
   check_arrays<Half>(kFp16);
+}
+
+TEST(Convert, DecodesEveryCodeOfEveryNarrowFormat) {
+  std::vector<Format> formats = {kE4M3, kE5M2, kE3M2, kE2M3, kE2M1};
+  for (int exponent = 1; exponent <= 7; ++exponent) {
+    for (int mantissa = 0; exponent + mantissa <= 7; ++mantissa) {
+      for (const Specials specials : {Specials::ieee, Specials::nan_only, Specials::finite}) {
+        formats.push_back({static_cast<int8_t>(exponent), static_cast<int8_t>(mantissa), specials});
+      }
+    }
+  }
+  for (const Format f : formats) {
+    const size_t n = size_t{1} << f.bits();
+    std::vector<uint8_t> codes(n);
+    std::iota(codes.begin(), codes.end(), uint8_t{0});
+    for (const float scale : {1.0f, 0.3f, 0x1p-126f, 0x1p127f}) {
+      std::vector<float> y(n + 1, -7.0f);
+      decode_scaled(f, codes.data(), scale, n, y.data());
+      ASSERT_EQ(y[n], -7.0f);
+      for (size_t code = 0; code < n; ++code) {
+        ASSERT_TRUE(same(y[code], decode(f, static_cast<uint32_t>(code)) * scale))
+            << "E" << int{f.exponent_bits} << " M" << int{f.mantissa_bits} << " specials "
+            << static_cast<int>(f.specials) << " code " << code << " scale " << scale;
+      }
+    }
+  }
 }
 
 TEST(Convert, ScaledArraysEqualTheCodecInEveryMode) {
