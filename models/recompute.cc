@@ -15,22 +15,25 @@ Tensor recomputed(const Tensor& x, std::function<Tensor(const Tensor&)> segment)
     const NoGrad off;
     y = segment(x.detach()).detach();
   }
-  record({x}, y, [segment = std::move(segment), kept = x.detach()](const Tensor& dy, GradSink dx) {
-    // The segment's input comes from a node of its own rather than being a leaf: an activation's
-    // gradient has the activation's dtype, and so is rounded where it would have been.
-    Tensor anchor = Tensor::empty({0}, DType::f32, kept.device());
-    anchor.set_requires_grad();
-    Tensor input = kept;
-    Tensor again;
-    {
-      const WithGrad on;
-      record({anchor}, input, [dx](const Tensor& dinput, GradSink) {
-        copy(dx.accumulate ? add(dx.buffer, dinput) : dinput, dx.buffer);
-      });
-      again = segment(input);
-    }
-    backward(again, dy);
-  });
+  record({x},
+         y,
+         [segment = std::move(segment), kept = x.detach()](const Tensor& dy, const GradSink& dx) {
+           // The segment's input comes from a node of its own rather than being a leaf: an
+           // activation's gradient has the activation's dtype, and so is rounded where it would
+           // have been.
+           Tensor anchor = Tensor::empty({0}, DType::f32, kept.device());
+           anchor.set_requires_grad();
+           Tensor input = kept;
+           Tensor again;
+           {
+             const WithGrad on;
+             record({anchor}, input, [dx](const Tensor& dinput, const GradSink&) {
+               copy(dx.accumulate ? add(dx.buffer, dinput) : dinput, dx.buffer);
+             });
+             again = segment(input);
+           }
+           backward(again, dy);
+         });
   return y;
 }
 

@@ -287,6 +287,20 @@ TEST(Gpt, RecomputationGivesTheSameBits) {
   }
 }
 
+TEST(Gpt, RecomputationKeepsLittle) {
+  const auto peak = [](bool recompute) {
+    Gpt model(
+        {.vocab = 11, .context = 32, .layers = 8, .heads = 2, .width = 32, .recompute = recompute},
+        context_for("bf16"));
+    MemoryPool& pool = memory_pool({});
+    pool.reset_peaks();
+    loss_of(model, random_tokens(4, 32, 11, 8), random_tokens(4, 32, 11, 9), true);
+    return pool.stats().by_category[static_cast<size_t>(MemoryCategory::activations)].peak_bytes;
+  };
+  // A block keeps some 20 tensors as large as the stream; recomputed, one.
+  EXPECT_LT(3 * peak(true), peak(false));
+}
+
 TEST(Gpt, DropoutDependsOnTheMicroBatchAndTrainingAlone) {
   GptOptions options = kTiny;
   options.dropout = 0.5f;
