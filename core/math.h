@@ -91,12 +91,11 @@ HALFTONE_HD inline double exp(double x) { return std::exp(x); }
 
 namespace detail {
 
-/// exp(x) for x <= 0, the same bits in fewer instructions: 2^64 too large it is normal and exact,
-/// so one multiplication rounds it.
+/// exp(x) for -130 <= x <= 0 or NaN, the same bits in fewer instructions: 2^64 too large it is
+/// normal and exact, so that one multiplication rounds it.
 HALFTONE_HD inline float exp_of_negative(float x) {
-  const Exp e = exp_parts(x < -104.0f ? -104.0f : x);
-  const uint32_t raised = std::bit_cast<uint32_t>(e.fraction) + ((e.exponent + 64u) << 23);
-  return std::bit_cast<float>(raised) * 0x1p-64f;
+  const Exp e = exp_parts(x);
+  return e.fraction * power_of_two(e.exponent + 64u) * 0x1p-64f;
 }
 HALFTONE_HD inline double exp_of_negative(double x) { return std::exp(x); }
 
@@ -203,6 +202,7 @@ HALFTONE_HD inline float reciprocal_of_1_to_2(float d) {
 }
 HALFTONE_HD inline double reciprocal_of_1_to_2(double d) { return 1.0 / d; }
 
+/// For |x| <= 130, or NaN.
 template <class T>
 HALFTONE_HD inline Sigmoid<T> sigmoid_pair(T x) {
   const T g = exp_of_negative(-std::fabs(x));
@@ -211,18 +211,33 @@ HALFTONE_HD inline Sigmoid<T> sigmoid_pair(T x) {
   return {x < T(0) ? small : large, x < T(0) ? large : small};
 }
 
+/// e^-|x| underflows beyond.
+HALFTONE_HD inline float sigmoid_clamp(float x) {
+  x = x > 104.0f ? 104.0f : x;
+  return x < -104.0f ? -104.0f : x;
+}
+HALFTONE_HD inline double sigmoid_clamp(double x) { return x; }
+
 // gelu(x) = x * sigmoid(z), z = 2 sqrt(2/pi) (x + 0.044715 x^3): the two coefficients of z.
 template <class T>
 inline constexpr T kGeluLinear = T(1.59576912160573071176);
 template <class T>
 inline constexpr T kGeluCubic = T(0.0713548162726002487763);
 
-/// Beyond +-64 GELU and its derivative have reached their limits, and a larger x^3 could overflow
-/// and meet a zero.
-template <class T>
-HALFTONE_HD inline T gelu_clamp(T x) {
-  x = x > T(64) ? T(64) : x;
-  return x < T(-64) ? T(-64) : x;
+/// Beyond +-10.7, where e^-|z| rounds to zero, GELU and its derivative have reached their limits;
+/// z then stays where exp_of_negative needs no clamp. NaN stays NaN.
+HALFTONE_HD inline float gelu_clamp(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm("min.NaN.f32 %0, %0, %1;\n\tmax.NaN.f32 %0, %0, %2;" : "+f"(x) : "f"(10.7f), "f"(-10.7f));
+  return x;
+#else
+  x = x > 10.7f ? 10.7f : x;
+  return x < -10.7f ? -10.7f : x;
+#endif
+}
+HALFTONE_HD inline double gelu_clamp(double x) {
+  x = x > 64.0 ? 64.0 : x;
+  return x < -64.0 ? -64.0 : x;
 }
 
 }  // namespace detail
@@ -230,7 +245,7 @@ HALFTONE_HD inline T gelu_clamp(T x) {
 /// 1 / (1 + e^-x), at most 3 ulp off.
 template <class T>
 HALFTONE_HD inline T sigmoid(T x) {
-  return detail::sigmoid_pair(x).value;
+  return detail::sigmoid_pair(detail::sigmoid_clamp(x)).value;
 }
 
 /// GELU, tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), written with a sigmoid, which
@@ -240,7 +255,7 @@ template <class T>
 HALFTONE_HD inline T gelu(T x) {
   const T c = detail::gelu_clamp(x);
   const T z = c * fma(detail::kGeluCubic<T>, c * c, detail::kGeluLinear<T>);
-  return (x < c ? c : x) * sigmoid(z);
+  return (x < c ? c : x) * detail::sigmoid_pair(z).value;
 }
 
 /// Its derivative: 1 or 0 far out. At most 2^-21 off.

@@ -16,7 +16,7 @@ namespace halftone {
   do {                                                                                      \
     const cublasStatus_t halftone_status_ = (call);                                         \
     if (halftone_status_ != CUBLAS_STATUS_SUCCESS) {                                        \
-      throw CudaError(concat(#call, " failed: ", cublasGetStatusString(halftone_status_))); \
+      throw CudaError(concat(#call, " failed: ", cublasLtGetStatusString(halftone_status_))); \
     }                                                                                       \
   } while (false)
 

@@ -14,6 +14,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/cuda/check.cuh"
@@ -428,7 +429,18 @@ std::vector<Shape> suite(const std::string& name) {
   return shapes;
 }
 
+/// cxxopts knows one-letter options with one dash only: --m becomes -m.
+void accept_long_letters(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view flag = argv[i];
+    if (flag == "--m" || flag == "--n" || flag == "--k") {
+      ++argv[i];
+    }
+  }
+}
+
 int run(int argc, char** argv) {
+  accept_long_letters(argc, argv);
   cxxopts::Options options("gemm_bench", "GEMM kernels beside cuBLASLt");
   options.add_options()("suite",
                         "square, gpt2, char, mlp or deepseek; several separated by commas",

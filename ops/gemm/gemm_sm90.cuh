@@ -32,8 +32,6 @@ struct WgmmaArgs {
   int cluster = 1;
   int group = 8;  // clusters along M whose tiles are taken together, so that a wave's operands stay
                   // in the L2 cache
-  int skew = 0;   // steps by which the second warpgroup of a cooperative tile trails the first, so
-                  // that their epilogues alternate
   bool a_batched = true;  // false: one matrix serves the whole batch
   bool b_batched = true;
   StorePath store = StorePath::staged;
@@ -101,22 +99,40 @@ struct WgmmaUnit {
 };
 
 template <class T>
+__device__ __forceinline__ int wgmma_steps(const WgmmaArgs& args, int split) {
+  return (min(args.K - split * args.split_k, args.split_k) + T::kK - 1) / T::kK;
+}
+
+template <class T>
 __device__ __forceinline__ WgmmaUnit wgmma_unit(const WgmmaArgs& args, int unit, int rank) {
   const int rows = args.tiles_m / args.cluster;
   const int per_matrix = rows * args.tiles_n;
-  const int matrix_and_split = unit / per_matrix;
-  const int tile = unit % per_matrix;
+  int tile = unit;
+  WgmmaUnit u;
+  u.matrix = 0;
+  u.split = 0;
+  if (args.out.batch * args.splits > 1) {
+    const int matrix_and_split = unit / per_matrix;
+    tile = unit % per_matrix;
+    u.split = matrix_and_split / args.out.batch;
+    u.matrix = matrix_and_split % args.out.batch;
+  }
   const int first = tile / (args.group * args.tiles_n) * args.group;
   const int height = min(args.group, rows - first);
   const int within = tile - first * args.tiles_n;
-  WgmmaUnit u;
-  u.tile_m = (first + within % height) * args.cluster + rank;
   u.tile_n = within / height;
-  u.split = matrix_and_split / args.out.batch;
-  u.matrix = matrix_and_split % args.out.batch;
+  u.tile_m = (first + within - u.tile_n * height) * args.cluster + rank;
   u.k_begin = u.split * args.split_k;
-  u.steps = (min(args.K - u.k_begin, args.split_k) + T::kK - 1) / T::kK;
+  u.steps = wgmma_steps<T>(args, u.split);
   return u;
+}
+
+/// The steps of a unit alone.
+template <class T>
+__device__ __forceinline__ int wgmma_steps_of_unit(const WgmmaArgs& args, int unit) {
+  return wgmma_steps<T>(
+      args,
+      args.splits == 1 ? 0 : unit / (args.tiles_m / args.cluster * args.tiles_n * args.out.batch));
 }
 
 /// A position in the ring of stages, and the parity of its current round.
@@ -206,30 +222,31 @@ __device__ __forceinline__ void wgmma_produce(const CUtensorMap* map_a,
   }
 }
 
-/// Multiplies one unit into acc and releases its stages.
+/// Tells both blocks that this warp is done with a stage. By whole warps.
+__device__ __forceinline__ void release_stage(uint32_t empty, int stage, int cluster) {
+  const int lane = threadIdx.x % 32;
+  if (lane < cluster) {
+    sm90::barrier_arrive_at(empty + 8 * stage, lane);
+  }
+}
+
+/// Starts all products of one unit, into acc, and releases the stages of those that are done.
+/// Returns the last stage.
 template <class T>
-__device__ __forceinline__ void wgmma_multiply(float (&acc)[T::kRows / 64][T::kN / 2],
-                                               const WgmmaUnit& u,
-                                               RingPosition<T::kStages>& at,
-                                               uint32_t stages,
-                                               uint32_t full,
-                                               uint32_t empty,
-                                               int cluster,
-                                               int row,
-                                               int trail_after,
-                                               int consumer,
-                                               uint32_t& state) {
+__device__ __forceinline__ int wgmma_multiply(float (&acc)[T::kRows / 64][T::kN / 2],
+                                              const WgmmaUnit& u,
+                                              RingPosition<T::kStages>& at,
+                                              uint32_t stages,
+                                              uint32_t full,
+                                              uint32_t empty,
+                                              int cluster,
+                                              int row,
+                                              uint32_t& state) {
   using namespace sm90;
   constexpr int kBlocks = T::kRows / 64;
   // K-major: 32 bytes along the row. MN-major: 16 rows of K, 128 bytes each.
   constexpr uint32_t kStepA = (T::kAmn ? 2048 : 32) >> 4;
   constexpr uint32_t kStepB = (T::kBmn ? 2048 : 32) >> 4;
-  const int lane = threadIdx.x % 32;
-  const auto release = [&](int stage) {
-    if (lane < cluster) {
-      barrier_arrive_at(empty + 8 * stage, lane);
-    }
-  };
   int previous = 0;
   for (int step = 0; step < u.steps; ++step) {
     chaos<T>(state);
@@ -248,26 +265,25 @@ __device__ __forceinline__ void wgmma_multiply(float (&acc)[T::kRows / 64][T::kN
       }
     }
     wgmma_commit();
-    if (step + 1 == trail_after) {
-      named_arrive(3, 256);
-    }
     if (step > 0) {
       wgmma_wait<1>();
-      release(previous);
+      release_stage(empty, previous, cluster);
     }
     previous = at.stage;
     at.advance();
   }
-  if constexpr (T::kPingPong) {
-    named_arrive(4 + (consumer ^ 1), 256);
-  }
-  wgmma_wait<0>();
-  release(previous);
+  return previous;
+}
+
+/// Waits for the products that wgmma_multiply started.
+template <class T>
+__device__ __forceinline__ void wgmma_drain(float (&acc)[T::kRows / 64][T::kN / 2]) {
+  sm90::wgmma_wait<0>();
 #pragma unroll
-  for (int block = 0; block < kBlocks; ++block) {
+  for (int block = 0; block < T::kRows / 64; ++block) {
 #pragma unroll
     for (int i = 0; i < T::kN / 2; ++i) {
-      asm volatile("" : "+f"(acc[block][i])::"memory");
+      asm volatile("" : "+f"(acc[block][i])::"memory");  // not to be read before the wait
     }
   }
 }
@@ -408,41 +424,38 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     const int stride = gridDim.x / args.cluster;
     RingPosition<T::kStages> at;
     uint32_t state = blockIdx.x * 7919 + warpgroup;
-    int turn = 0;
-    // Ping-pong groups take turns at the ring: a parity tells only the current round from the one
-    // before.
-    if (T::kPingPong && consumer == 1) {
-      named_arrive(4, 256);
+    int i = blockIdx.x / args.cluster;
+    if constexpr (T::kPingPong) {
+      // The groups take turns at the ring: a parity tells only the current round from the one
+      // before.
+      if (consumer == 1) {
+        named_arrive(4, 256);
+        if (i < units) {
+          at.advance(wgmma_steps_of_unit<T>(args, i));
+        }
+        i += stride;
+      }
     }
-    for (int i = blockIdx.x / args.cluster; i < units; i += stride, ++turn) {
-      const WgmmaUnit u = wgmma_unit<T>(args, i, rank);
-      if (T::kPingPong && turn % T::kConsumers != consumer) {
-        at.advance(u.steps);
-        continue;
-      }
-      // The first group leads by at most a ring of stages, so it cannot signal twice before the
-      // second has waited once.
-      const bool can_trail = T::kConsumers == 2 && !T::kPingPong && u.steps >= args.skew &&
-                             u.steps + args.skew > T::kStages;
-      const int skew = can_trail ? args.skew : 0;
-      if (skew > 0 && consumer == 1) {
-        named_sync(3, 256);
-      }
+    WgmmaUnit next = i < units ? wgmma_unit<T>(args, i, rank) : WgmmaUnit{};
+    while (i < units) {
+      const WgmmaUnit u = next;
       if constexpr (T::kPingPong) {
         named_sync(4 + consumer, 256);
       }
       float acc[T::kRows / 64][T::kN / 2];
-      wgmma_multiply<T>(acc,
-                        u,
-                        at,
-                        shared,
-                        full,
-                        empty,
-                        args.cluster,
-                        row_in_tile,
-                        consumer == 0 ? skew : 0,
-                        consumer,
-                        state);
+      const int last_stage =
+          wgmma_multiply<T>(acc, u, at, shared, full, empty, args.cluster, row_in_tile, state);
+      if constexpr (T::kPingPong) {
+        named_arrive(4 + (consumer ^ 1), 256);
+        at.advance(i + stride < units ? wgmma_steps_of_unit<T>(args, i + stride) : 0);
+        i += stride;
+      }
+      i += stride;
+      // Divisions, while the last products are on their way.
+      next = wgmma_unit<T>(args, min(i, units - 1), rank);
+      asm volatile("" ::"r"(next.tile_m), "r"(next.tile_n), "r"(next.steps));
+      wgmma_drain<T>(acc);
+      release_stage(empty, last_stage, args.cluster);
       const int row = u.tile_m * T::kM + row_in_tile;
       const int column = u.tile_n * T::kN;
       const uint32_t own_staging = staging + consumer * (T::kStagingBytes / T::kConsumers);
@@ -454,9 +467,9 @@ __global__ void __launch_bounds__(T::kThreads, 1)
       float* warp_staging = reinterpret_cast<float*>(
           shared_raw + (own_staging - shared_address(shared_raw)) + warp * 4096);
 #pragma unroll
-      for (int i = 0; i < T::kTileSlabs; ++i) {
-        const int block = i / (T::kN / 64);
-        const int slab = i % (T::kN / 64);
+      for (int part = 0; part < T::kTileSlabs; ++part) {
+        const int block = part / (T::kN / 64);
+        const int slab = part % (T::kN / 64);
         const float* sums = &acc[block][slab * 32];
         const int r = row + block * 64 + warp * 16;
         const int c = column + slab * 64;

@@ -21,7 +21,7 @@ template <class T>
 HALFTONE_HD inline T silu_grad(T x) {
   const T low = x < T(-1024) ? T(-1024) : x;
   const T c = low > T(1024) ? T(1024) : low;
-  const detail::Sigmoid<T> s = detail::sigmoid_pair(c);
+  const detail::Sigmoid<T> s = detail::sigmoid_pair(detail::sigmoid_clamp(c));
   return fma(s.value * s.complement, c, s.value);
 }
 

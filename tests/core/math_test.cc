@@ -199,6 +199,16 @@ uint64_t hash_of_bits(Function&& function) {
   return hash;
 }
 
+TEST(Math, ExpOfNegativeHasTheBitsOfExp) {
+  for (uint32_t bits = 0x80000000u; bits <= 0xc3020000u; bits += 1021) {  // -0 to -130
+    const float x = std::bit_cast<float>(bits);
+    ASSERT_EQ(std::bit_cast<uint32_t>(math::detail::exp_of_negative(x)),
+              std::bit_cast<uint32_t>(math::exp(x)))
+        << x;
+  }
+  EXPECT_TRUE(std::isnan(math::detail::exp_of_negative(kNaN)));
+}
+
 TEST(Math, BitsAreTheRecordedOnes) {
   EXPECT_EQ(hash_of_bits([](float x) { return math::exp(x); }), 0x2a3293a2b0905409u);
   EXPECT_EQ(hash_of_bits([](float x) { return math::log(x); }), 0xf3976ea989e663e7u);

@@ -9,6 +9,7 @@
 
 #include "core/formats.h"
 #include "ops/gemm/gemm_config.h"
+#include "ops/gemm/gemm_sm90_launch.cuh"
 #include "tests/support/device_array.cuh"
 #include "tests/support/gemm_case.h"
 
@@ -100,6 +101,8 @@ class DeviceCase {
   }
 
   void run(std::string_view kernel) {
+    HALFTONE_CUDA_CHECK(
+        cudaDeviceSynchronize());  // copies from pageable memory may still be on their way
     gemm(problem, kCuda, kernel);
     HALFTONE_CUDA_CHECK(cudaDeviceSynchronize());
   }
@@ -361,6 +364,234 @@ TEST_F(GemmCuda, SimtIsWithinTheBoundOfADotProduct) {
               (s.K + 4) * 0x1p-24 * (product.magnitude + std::abs(expected)) + 1e-37;
           ASSERT_TRUE(std::abs(value - expected) <= bound)
               << describe(s, "simt") << " at " << m << ", " << n;
+        }
+      }
+    }
+  }
+}
+
+// ---- Shapes that reach the large tiles, where the emulation would take minutes: kernels against
+// each other, on the device.
+
+/// Values of every sign with exponents in a small range, for any 16-bit format.
+std::vector<uint16_t> random_values(size_t size, const Format& format, uint64_t seed) {
+  std::vector<uint16_t> values(size);
+  for (uint16_t& value : values) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    const auto bits = static_cast<uint16_t>(seed >> 33);
+    const int exponent = bits >> 11 & 3;
+    value = static_cast<uint16_t>(format == kBf16 ? (bits & 0x807F) | (124 + exponent) << 7
+                                                  : (bits & 0x83FF) | (13 + exponent) << 10);
+  }
+  return values;
+}
+
+/// Different elements of two device buffers, counted.
+__global__ void count_different(const uint32_t* a,
+                                const uint32_t* b,
+                                int64_t size,
+                                unsigned long long* count) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < size;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    if (a[i] != b[i]) {
+      atomicAdd(count, 1ull);
+    }
+  }
+}
+
+/// A plain 16-bit problem on the device: FP32 or 16-bit output, bias or none.
+class LargeCase {
+ public:
+  LargeCase(int64_t M, int64_t N, int64_t K, const Format& format, int layout, DType d_dtype)
+      : a_(random_values(M * K, format, 1)),
+        b_(random_values(N * K, format, 2)),
+        bytes_(M * N * size_of(d_dtype)) {
+    problem.M = M;
+    problem.N = N;
+    problem.K = K;
+    problem.a.data = a_.data();
+    problem.a.format = format;
+    problem.a.transposed = layout & 1;
+    problem.a.stride = layout & 1 ? M : K;
+    problem.b.data = b_.data();
+    problem.b.format = format;
+    problem.b.transposed = layout & 2;
+    problem.b.stride = layout & 2 ? K : N;
+    problem.d_dtype = d_dtype;
+    problem.d_stride = N;
+  }
+  std::unique_ptr<DeviceArray<uint8_t>> output() const {
+    auto made =
+        std::make_unique<DeviceArray<uint8_t>>(std::vector<uint8_t>((bytes_ + 3) / 4 * 4, 0xFF));
+    HALFTONE_CUDA_CHECK(cudaDeviceSynchronize());  // the copy may still be on its way
+    return made;
+  }
+  std::unique_ptr<DeviceArray<uint8_t>> run(std::string_view kernel) {
+    auto d = output();
+    problem.d = d->data();
+    gemm(problem, kCuda, kernel);
+    HALFTONE_CUDA_CHECK(cudaDeviceSynchronize());
+    return d;
+  }
+  unsigned long long different(DeviceArray<uint8_t>& x, DeviceArray<uint8_t>& y) const {
+    DeviceArray<unsigned long long> count(std::vector<unsigned long long>{0});
+    count_different<<<264, 256>>>(reinterpret_cast<uint32_t*>(x.data()),
+                                  reinterpret_cast<uint32_t*>(y.data()),
+                                  static_cast<int64_t>((bytes_ + 3) / 4),
+                                  count.data());
+    HALFTONE_CUDA_CHECK_LAUNCH();
+    return count.to_host()[0];
+  }
+
+ private:
+  DeviceArray<uint16_t> a_, b_;
+  size_t bytes_;
+
+ public:
+  GemmProblem problem;
+};
+
+struct LargeShape {
+  int64_t M, N, K;
+};
+
+TEST_F(GemmCuda, LargeTilesEqualTheMmaKernel) {
+  if (compute_capability() != 90) {
+    GTEST_SKIP() << "wgmma needs compute capability 9.0";
+  }
+  const LargeShape shapes[] = {
+      {520, 1032, 264}, {2056, 2312, 136}, {4096, 2112, 200}, {5000, 1544, 72}, {1152, 776, 16392}};
+  for (const LargeShape& s : shapes) {
+    for (int layout = 0; layout < 4; ++layout) {
+      for (const Format format : {kBf16, kFp16}) {
+        for (const DType d : {DType::f32, format == kBf16 ? DType::bf16 : DType::f16}) {
+          LargeCase c(s.M, s.N, s.K, format, layout, d);
+          const auto expected = c.run("mma");
+          const auto found = c.run("wgmma");
+          EXPECT_EQ(c.different(*expected, *found), 0u)
+              << s.M << "x" << s.N << "x" << s.K << " layout " << layout << " " << to_string(format)
+              << " -> " << d;
+        }
+      }
+    }
+  }
+}
+
+/// Fills the shared memory of every multiprocessor with NaN.
+__global__ void poison_shared_kernel(int words) {
+  extern __shared__ uint32_t shared_words[];
+  for (int i = threadIdx.x; i < words; i += blockDim.x) {
+    shared_words[i] = 0xFFFFFFFFu;
+  }
+}
+
+void poison_shared(cudaStream_t stream) {
+  constexpr int kBytes = 232448;
+  HALFTONE_CUDA_CHECK(cudaFuncSetAttribute(
+      poison_shared_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  poison_shared_kernel<<<132, 512, kBytes, stream>>>(kBytes / 4);
+  HALFTONE_CUDA_CHECK_LAUNCH();
+}
+
+TEST_F(GemmCuda, TenThousandLaunchesGiveTheSameBits) {
+  if (compute_capability() != 90) {
+    GTEST_SKIP() << "wgmma needs compute capability 9.0";
+  }
+  const auto stream = static_cast<cudaStream_t>(cuda::current_stream());
+  std::mt19937 rng(3);
+  for (int shape = 0; shape < 20; ++shape) {
+    const int64_t M = 8 * (1 + rng() % 150) + (shape % 3 == 0 ? 8 : 0);
+    const int64_t N = 8 * (1 + rng() % 120);
+    const int64_t K = 8 * (1 + rng() % (shape % 4 == 0 ? 900 : 60));
+    LargeCase c(M,
+                N,
+                K,
+                shape % 2 == 0 ? kBf16 : kFp16,
+                shape % 4,
+                shape % 2 == 0 ? DType::bf16 : DType::f16);
+    const auto expected = c.run("mma");
+    DeviceArray<unsigned long long> count(std::vector<unsigned long long>{0});
+    const auto found = c.output();
+    c.problem.d = found->data();
+    for (int launch = 0; launch < 500; ++launch) {
+      HALFTONE_CUDA_CHECK(cudaMemsetAsync(found->data(), 0xFF, M * N * 2, stream));
+      poison_shared(stream);
+      gemm(c.problem, kCuda, "wgmma");
+      count_different<<<64, 256, 0, stream>>>(reinterpret_cast<uint32_t*>(expected->data()),
+                                              reinterpret_cast<uint32_t*>(found->data()),
+                                              M * N / 2,
+                                              count.data());
+    }
+    HALFTONE_CUDA_CHECK(cudaStreamSynchronize(stream));
+    EXPECT_EQ(count.to_host()[0], 0u) << M << "x" << N << "x" << K;
+  }
+}
+
+template <class Traits>
+void expect_chaos_harmless(const LargeShape& s, int cluster) {
+  LargeCase c(s.M, s.N, s.K, kBf16, 2, DType::bf16);
+  const auto expected = c.run("mma");
+  const auto found = c.output();
+  detail::GemmLaunch launch;
+  launch.a = c.problem.a;
+  launch.b = c.problem.b;
+  launch.out.d = found->data();
+  launch.out.d_stride = s.N;
+  launch.out.M = static_cast<int>(s.M);
+  launch.out.N = static_cast<int>(s.N);
+  launch.out.d_dtype = DType::bf16;
+  launch.out.vectors = true;
+  launch.K = s.K;
+  launch.config.order.split_k = s.K;
+  launch.config.cluster = cluster;
+  launch.stream = static_cast<cudaStream_t>(cuda::current_stream());
+  for (int i = 0; i < 50; ++i) {
+    poison_shared(launch.stream);
+    detail::launch_wgmma<Traits>(launch);
+  }
+  HALFTONE_CUDA_CHECK(cudaDeviceSynchronize());
+  EXPECT_EQ(c.different(*expected, *found), 0u)
+      << s.M << "x" << s.N << "x" << s.K << " cluster " << cluster;
+}
+
+TEST_F(GemmCuda, RandomDelaysChangeNothing) {
+  if (compute_capability() != 90) {
+    GTEST_SKIP() << "wgmma needs compute capability 9.0";
+  }
+  using detail::WgmmaTraits;
+  for (const int cluster : {1, 2}) {
+    for (const LargeShape& s : {LargeShape{2056, 2312, 520}, LargeShape{1160, 520, 72}}) {
+      expect_chaos_harmless<WgmmaTraits<BFloat16, 128, 256, 3, 2, false, false, false, true>>(
+          s, cluster);
+      expect_chaos_harmless<WgmmaTraits<BFloat16, 128, 128, 5, 2, true, false, false, true>>(
+          s, cluster);
+      expect_chaos_harmless<WgmmaTraits<BFloat16, 64, 64, 8, 1, false, false, false, true>>(
+          s, cluster);
+    }
+  }
+}
+
+/// One problem a kernel template, for compute-sanitizer: gtest_filter=*Sanitize*.
+TEST_F(GemmCuda, SanitizeEveryKernel) {
+  const std::vector<std::string_view> kernels{"wgmma", "mma", "wmma", "wmma_naive"};
+  for (int layout = 0; layout < 4; ++layout) {
+    for (const auto& [M, N] : {std::pair<int64_t, int64_t>{72, 136}, {520, 1032}}) {
+      for (const std::string_view kernel : kernels) {
+        LargeCase c(M,
+                    N,
+                    136,
+                    layout % 2 == 0 ? kBf16 : kFp16,
+                    layout,
+                    layout < 2 ? DType::f32 : DType::bf16);
+        c.problem.epilogue.activation = layout == 1 ? Activation::gelu : Activation::none;
+        const DeviceCaps caps{compute_capability(), 132};
+        bool takes = true;
+        for (const GemmKernel candidate : kGemmKernels) {
+          takes = takes &&
+                  (name_of(candidate) != kernel || refusal(candidate, c.problem, caps).empty());
+        }
+        if (takes) {
+          c.run(kernel);
         }
       }
     }
