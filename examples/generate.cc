@@ -68,16 +68,17 @@ void show(const std::string& text) {
   std::fflush(stdout);
 }
 
-// Streams `count` tokens; whether Ctrl-C came before the last.
-bool write_text(Sampler& sampler, const Vocabulary& vocabulary, int64_t count) {
-  const InterruptGuard interrupt;
+// Streams `count` tokens, or as many as come before Ctrl-C.
+void write_text(Sampler& sampler,
+                const Vocabulary& vocabulary,
+                int64_t count,
+                const InterruptGuard& interrupt) {
   Utf8Stream stream;
   for (int64_t i = 0; i < count && !interrupt.requested(); ++i) {
     const int32_t token = sampler.next();
     show(stream.push(vocabulary.decode({&token, 1})));
   }
   show(stream.finish() + "\n");
-  return interrupt.requested();
 }
 
 int run(const Flags& flags) {
@@ -90,6 +91,7 @@ int run(const Flags& flags) {
   const Vocabulary vocabulary = stored_vocabulary(checkpoint);
   const std::vector<int32_t> prompt = prompt_tokens(flags, vocabulary);
   const bool quiet = flags.is_on("quiet");
+  const InterruptGuard interrupt;
   if (!quiet) {
     print_first_lines(seed, device.device, device.why, checkpoint.recipe());
     std::printf("model of iteration %lld, vocabulary of %lld\n\n",
@@ -112,16 +114,19 @@ int run(const Flags& flags) {
   show(vocabulary.decode(prompt));
   const auto start = std::chrono::steady_clock::now();
   const int64_t count = flags.integer("tokens");
-  const bool interrupted = write_text(sampler, vocabulary, count);
+  write_text(sampler, vocabulary, count, interrupt);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (!quiet && !interrupted) {
+  if (interrupt.requested()) {
+    return 130;
+  }
+  if (!quiet) {
     std::printf("\ndone: %lld tokens in %.1fs, %.1f tokens/s\n",
                 static_cast<long long>(count),
                 seconds,
                 seconds > 0.0 ? static_cast<double>(count) / seconds : 0.0);
   }
-  return interrupted ? 130 : 0;
+  return 0;
 }
 
 }  // namespace

@@ -63,7 +63,8 @@ int32_t Sampler::next() {
   const StepScope step;
   const int64_t length = std::min(std::ssize(text_), model_.options().context);
   const std::vector<int32_t> window(text_.end() - length, text_.end());
-  const Tensor tokens = Tensor::from(window, {1, length});
+  const Tensor tokens =
+      to_device(Tensor::from(window, {1, length}), model_.parameters().buffers().weights.device());
   const std::vector<double> logits = model_.next_logits(tokens).to_doubles();
   const RandomStream stream{philox_key(options_.seed, "sampler")};
   const auto vocab = static_cast<size_t>(model_.options().vocab);

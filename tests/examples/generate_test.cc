@@ -91,6 +91,17 @@ TEST_F(Generate, BytesBecomeWholeCharacters) {
   EXPECT_NE(text.find("\xEF\xBF\xBD"), std::string::npos);
 }
 
+TEST_F(Generate, CtrlCEndsTheTextAndExitsWith130) {
+  train("chars");
+  const ProgramResult result = run_program(
+      built("generate"),
+      {"--from", model_, "--tokens", "100000000"},
+      {.timeout = std::chrono::seconds(60), .signal = SIGINT, .signal_when = "model of"});
+  EXPECT_EQ(result.exit_code, 130) << result.signal << result.err;
+  EXPECT_EQ(result.out.find("done:"), std::string::npos);
+  EXPECT_TRUE(result.out.ends_with("\n"));
+}
+
 TEST_F(Generate, UnknownCharacterIsNamed) {
   train("chars");
   const ProgramResult refused = write({"--prompt", "ca\xC3\xB1"});
