@@ -30,7 +30,7 @@ void print_first_lines(uint64_t seed,
 std::string how_multiplied(const Recipe& recipe, const Device& device);
 
 /// Below this many elements an 8-bit or narrower format costs more to make than it saves.
-inline constexpr int64_t kSmallLayer = 512 * 512;
+inline constexpr int64_t kSmallLayer = int64_t{512} * 512;
 /// A line for whoever trains small layers in narrow formats: still right, but pointless.
 void print_notes(const Recipe& recipe, const std::vector<LinearLayer*>& layers);
 
