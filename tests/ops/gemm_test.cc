@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -152,6 +153,30 @@ TEST(Gemm, ColumnSumsAreTheColumnTreeOfWhatWasStored) {
           expected.data());
       EXPECT_TRUE(testing::same_bits(c.column_sums, expected));
     }
+  }
+}
+
+TEST(Gemm, Tf32OperandsAreRoundedToNearestEven) {
+  std::vector<float> x;
+  for (uint32_t high = 0; high < 1u << 16; high += 3) {  // signs, exponents, upper fraction bits
+    for (const uint32_t low : {0x0fffu, 0x1000u, 0x1001u, 0x2fffu, 0x3000u, 0x3001u, 0xffffu}) {
+      x.push_back(std::bit_cast<float>(high << 16 | low));
+    }
+  }
+  const float one = 1.0f;
+  std::vector<float> d(x.size());
+  GemmProblem p;
+  p.M = std::ssize(x);
+  p.N = p.K = 1;
+  p.a = {.data = x.data(), .format = kTf32, .stride = 1};
+  p.b = {.data = &one, .format = kTf32, .stride = 1};
+  p.d = d.data();
+  p.d_stride = 1;
+  gemm(p, kCpu);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float expected = round_to(kTf32, x[i]);
+    ASSERT_TRUE(d[i] == expected || (std::isnan(d[i]) && std::isnan(expected)))
+        << std::hexfloat << x[i] << " gave " << d[i] << ", expected " << expected;
   }
 }
 
