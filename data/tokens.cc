@@ -34,6 +34,27 @@ std::vector<int64_t> widen(std::span<const uint8_t> bytes, const std::filesystem
   return out;
 }
 
+// Raw tokens, which have no header that would show their byte order: small tokens in the wrong one
+// all end in zeros, and would make a vocabulary of hundreds of millions.
+template <class T>
+std::vector<int64_t> widen_raw(std::span<const uint8_t> bytes, const std::filesystem::path& path) {
+  constexpr int64_t kHalf = int64_t{1} << (4 * sizeof(T));
+  std::vector<int64_t> tokens = widen<T>(bytes, path);
+  const bool ends_in_zeros =
+      std::all_of(tokens.begin(), tokens.end(), [](int64_t token) { return token % kHalf == 0; });
+  const auto nonzero =
+      std::find_if(tokens.begin(), tokens.end(), [](int64_t token) { return token != 0; });
+  if (ends_in_zeros && nonzero != tokens.end()) {
+    throw_file_error(path,
+                     "every token is a multiple of ",
+                     kHalf,
+                     ", such as ",
+                     *nonzero,
+                     ": their bytes seem to be swapped; raw tokens are little-endian");
+  }
+  return tokens;
+}
+
 // The tokens behind a header, all of whose claims are checked.
 std::span<const uint8_t> body_of(std::span<const uint8_t> content,
                                  const std::filesystem::path& path) {
@@ -100,9 +121,9 @@ TokenFile read_token_file(const std::filesystem::path& path, int64_t vocabulary)
     tokens = widen<uint16_t>(body_of(content, path), path);
     vocabulary = vocabulary > 0 ? vocabulary : kGpt2Vocabulary;
   } else if (path.extension() == ".u16") {
-    tokens = widen<uint16_t>(content, path);
+    tokens = widen_raw<uint16_t>(content, path);
   } else if (path.extension() == ".u32") {
-    tokens = widen<uint32_t>(content, path);
+    tokens = widen_raw<uint32_t>(content, path);
   } else {
     throw_file_error(path,
                      "is not a token file: its first word is ",

@@ -78,6 +78,17 @@ TEST(Tokens, HeadersAreCheckedAgainstTheFile) {
   expect_holds(refusal(folder, "a.u16", ""), "no tokens");
 }
 
+TEST(Tokens, RawTokensInTheWrongByteOrderAreRefused) {
+  const TempFolder folder;
+  const auto swapped = [](uint32_t token) { return word(__builtin_bswap32(token)); };
+  expect_holds(refusal(folder, "a.u32", swapped(0) + swapped(5) + swapped(50256)),
+               "multiple of 65536",
+               "83886080",
+               "little-endian");
+  expect_holds(refusal(folder, "a.u16", std::string("\0\5\0\x41", 4)), "multiple of 256", "1280");
+  EXPECT_EQ(read_token_file(folder.write("b.u16", std::string(4, '\0')), 0).vocabulary, 1);
+}
+
 TEST(Tokens, TokensOutsideOfTheVocabularyAreNamed) {
   const TempFolder folder;
   expect_holds(refusal(folder, "a.u16", word(3, 2) + word(10, 2), 10),
