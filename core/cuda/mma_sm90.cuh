@@ -79,9 +79,11 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   return rank;
 }
 
+/// All threads of the cluster meet. Orders no memory: barriers of the ring and fence_barrier_init
+/// do that, and a release here would wait for every store to reach the whole device.
 __device__ __forceinline__ void cluster_sync() {
   __syncwarp();
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\n\tbarrier.cluster.wait.aligned;" ::
                    : "memory");
 }
 

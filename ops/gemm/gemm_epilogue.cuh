@@ -221,46 +221,69 @@ __device__ __forceinline__ void finish_8(
   store_8(out.d, out.d_dtype, at, out.vectors, valid, v);
 }
 
-/// 16 x kWidth sums of one warp, held as mma and wgmma hold them (v[4 j + i] of lane l: row l/4 + 8
-/// (i/2), column 8 j + 2 (l%4) + i%2), through the whole epilogue. `staging` is the warp's own 16 x
-/// kWidth floats of shared memory: there every lane gets 8 columns of a row, so that global memory
-/// is read and written 16 bytes at a time.
+/// Where chunk `chunk` (16 bytes) of row `row` lies in a warp's staging of rows of kWidth floats:
+/// XORed so that neither the pairs written nor the chunks read collide in a bank.
 template <int kWidth>
-__device__ __forceinline__ void finish_fragments(
-    const float* v, const GemmOutput& out, float* staging, int row, int column, int matrix) {
+__device__ __forceinline__ float* staged(float* staging, int row, int chunk) {
+  return staging + row * kWidth + ((chunk ^ (row % 8) ^ (chunk / 8)) << 2);
+}
+
+/// Writes 16 x kWidth sums of one warp, held as mma and wgmma hold them (v[4 j + i] of lane l: row
+/// l/4 + 8 (i/2), column 8 j + 2 (l%4) + i%2).
+template <int kWidth>
+__device__ __forceinline__ void stage_fragments(const float* v, float* staging) {
   const int lane = threadIdx.x % 32;
-  const int g = lane / 4;
-  // 16-byte chunks, XORed so that neither the pairs written nor the chunks read collide in a bank.
-  const auto place = [&](int r, int chunk) {
-    return staging + r * kWidth + ((chunk ^ (r % 8) ^ (chunk / 8)) << 2);
-  };
-  __syncwarp();
 #pragma unroll
   for (int j = 0; j < kWidth / 8; ++j) {
     const int chunk = 2 * j + lane % 4 / 2;
-    *reinterpret_cast<float2*>(place(g, chunk) + lane % 2 * 2) = {v[4 * j], v[4 * j + 1]};
-    *reinterpret_cast<float2*>(place(g + 8, chunk) + lane % 2 * 2) = {v[4 * j + 2], v[4 * j + 3]};
+    const int within = lane % 2 * 2;
+    *reinterpret_cast<float2*>(staged<kWidth>(staging, lane / 4, chunk) + within) = {v[4 * j],
+                                                                                     v[4 * j + 1]};
+    *reinterpret_cast<float2*>(staged<kWidth>(staging, lane / 4 + 8, chunk) + within) = {
+        v[4 * j + 2], v[4 * j + 3]};
   }
-  __syncwarp();
+}
+
+/// Takes 16 x kWidth staged sums through the whole epilogue: every lane gets 8 columns of a row, so
+/// that global memory is read and written 16 bytes at a time.
+template <int kWidth>
+__device__ __forceinline__ void finish_staged(
+    const GemmOutput& out, float* staging, int row, int column, int matrix) {
   constexpr int kLanes = kWidth / 8;  // to a row
+  const int lane = threadIdx.x % 32;
   const int c = column + lane % kLanes * 8;
   float bias[8];
   load_bias(out, c, bias);
 #pragma unroll 1
   for (int r = lane / kLanes; r < 16; r += 32 / kLanes) {
     if (row + r < out.M && c < out.N) {
-      const float4 low = *reinterpret_cast<const float4*>(place(r, lane % kLanes * 2));
-      const float4 high = *reinterpret_cast<const float4*>(place(r, lane % kLanes * 2 + 1));
+      const auto read = [&](int chunk) {
+        return *reinterpret_cast<const float4*>(staged<kWidth>(staging, r, chunk));
+      };
+      const float4 low = read(lane % kLanes * 2);
+      const float4 high = read(lane % kLanes * 2 + 1);
       float values[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
       finish_8(out, matrix, row + r, c, bias, values);
     }
   }
 }
 
+/// Both for 16 rows; `staging` is the warp's own 16 x kWidth floats of shared memory.
+template <int kWidth>
+__device__ __forceinline__ void finish_fragments(
+    const float* v, const GemmOutput& out, float* staging, int row, int column, int matrix) {
+  __syncwarp();
+  stage_fragments<kWidth>(v, staging);
+  __syncwarp();
+  finish_staged<kWidth>(out, staging, row, column, matrix);
+}
+
 /// The same 16 x kWidth sums as FP32 pairs straight to the partial sums of a split, or to a D that
 /// has no epilogue: each quad of lanes fills a sector of 32 bytes. Pairs of D have to be aligned
 /// (GemmOutput::vectors).
-template <int kWidth>
+/// kBatch pairs are read before the first of them is written: each would else wait for memory on
+/// its own.
+template <int kWidth, int kBatch>
 __device__ __forceinline__ void store_fragments(
     const float* v, const GemmOutput& out, int row, int column, int matrix, int split) {
   const int lane = threadIdx.x % 32;
@@ -276,8 +299,6 @@ __device__ __forceinline__ void store_fragments(
     }
     float* to = is_partial ? out.partial(split, matrix, r, 0)
                            : static_cast<float*>(out.d) + out.offset(matrix, r, 0);
-    constexpr int kBatch =
-        4;  // reads before the first write: each would else wait for memory on its own
 #pragma unroll
     for (int j0 = 0; j0 < kWidth / 8; j0 += kBatch) {
       float2 old[kBatch];

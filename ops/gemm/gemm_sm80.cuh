@@ -54,34 +54,67 @@ struct MmaTraits {
   static_assert(sizeof(In) == 2 || !(kAmn || kBmn), "tf32 operands are K-major");
 };
 
-/// Starts the copy of 128 bytes of K from k0 for kMn rows from mn0. What lies beyond mn or k_end
-/// becomes zero.
+/// One thread's share of copying an operand's tiles, stage by stage: kCopies chunks of 16 bytes
+/// that lie at fixed distances, in global memory and in the stage, so that a copy costs little more
+/// than its instruction. What lies beyond the matrix or the end of K becomes zero.
 template <class T, int kMn, bool kMnMajor>
-__device__ __forceinline__ void load_stage(
-    uint32_t to, const MmaOperand& x, const uint8_t* base, int mn0, int mn, int k0, int k_end) {
-  constexpr int kSize = sizeof(typename T::In);
-#pragma unroll
-  for (int i = 0; i < kMn * 8 / T::kThreads; ++i) {
-    const int index = i * T::kThreads + threadIdx.x;
-    const int chunk = index % 8;
+class StageLoader {
+ public:
+  static constexpr int kCopies = kMn * 8 / T::kThreads;
+
+  __device__ StageLoader(const MmaOperand& x, int matrix, int mn0, int mn, int k_begin, int k_end) {
+    const int chunk = threadIdx.x % 8;
+    const uint8_t* base = x.data + matrix * x.batch_stride;
     if constexpr (kMnMajor) {
-      const int block = index / 8 % (kMn / 64);
-      const int row = index / 8 / (kMn / 64);  // along K
+      constexpr int kBlocks = kMn / 64;
+      const int block = threadIdx.x / 8 % kBlocks;
+      row_ = threadIdx.x / 8 / kBlocks;  // along K
       const int column = mn0 + block * 64 + chunk * 8;
-      const int bytes = k0 + row < k_end ? max(0, min(16, (mn - column) * kSize)) : 0;
-      const uint8_t* from = base + (k0 + row) * x.stride + int64_t{column} * kSize;
-      sm80::copy_async(to + block * 8192 + row * 128 + ((chunk ^ (row % 8)) << 4),
-                       bytes > 0 ? from : base,
-                       bytes);
+      k_left_ = k_end - k_begin - row_;
+      bytes_ = max(0, min(16, (mn - column) * kSize));
+      from_ = base + (k_begin + row_) * x.stride + int64_t{column} * kSize;
+      distance_ = kRowsApart * x.stride;
+      step_ = T::kK * x.stride;
+      to_ = block * 8192 + row_ * 128 + ((chunk ^ (row_ % 8)) << 4);
     } else {
-      const int row = index / 8;
-      const int k = k0 + chunk * (16 / kSize);
-      const int bytes = mn0 + row < mn ? max(0, min(16, (k_end - k) * kSize)) : 0;
-      const uint8_t* from = base + (mn0 + row) * x.stride + int64_t{k} * kSize;
-      sm80::copy_async(to + row * 128 + ((chunk ^ (row % 8)) << 4), bytes > 0 ? from : base, bytes);
+      row_ = threadIdx.x / 8;
+      k_left_ = k_end - k_begin - chunk * (16 / kSize);
+      bytes_ = 0;  // one bit a copy: its row exists
+#pragma unroll
+      for (int i = 0; i < kCopies; ++i) {
+        bytes_ |= mn0 + row_ + i * kRowsApart < mn ? 1 << i : 0;
+      }
+      from_ = base + (mn0 + row_) * x.stride + (k_begin + chunk * (16 / kSize)) * int64_t{kSize};
+      distance_ = kRowsApart * x.stride;
+      step_ = 128;
+      to_ = row_ * 128 + ((chunk ^ (row_ % 8)) << 4);
     }
   }
-}
+
+  /// Starts copy i of the next stage.
+  __device__ __forceinline__ void copy(uint32_t stage, int i) const {
+    const int bytes = kMnMajor ? (i * kRowsApart < k_left_ ? bytes_ : 0)
+                               : (bytes_ >> i & 1) * max(0, min(16, k_left_ * kSize));
+    sm80::copy_async(stage + to_ + i * kRowsApart * 128, from_ + i * distance_, bytes);
+  }
+  __device__ __forceinline__ void advance() {
+    from_ += step_;
+    k_left_ -= T::kK;
+  }
+
+ private:
+  static constexpr int kSize = sizeof(typename T::In);
+  static constexpr int kRowsApart = kMnMajor ? T::kThreads / 8 / (kMn / 64) : T::kThreads / 8;
+  static_assert(kRowsApart % 8 == 0, "the XOR is the same for all copies of a thread");
+
+  const uint8_t* from_;
+  int64_t distance_;
+  int64_t step_;
+  uint32_t to_;
+  int row_;
+  int k_left_;
+  int bytes_;
+};
 
 /// The 16 x 32-byte fragment of A at row `row` of the tile, instruction `step` of the stage.
 template <class T>
@@ -184,24 +217,39 @@ __global__ void __launch_bounds__(T::kThreads, 1)
   const int warp = threadIdx.x / 32;
   const int warp_m = warp / 4 * 64;
   const int warp_n = warp % 4 * T::kWarpN;
-  const uint8_t* a = args.a.data + matrix * args.a.batch_stride;
-  const uint8_t* b = args.b.data + matrix * args.b.batch_stride;
-
-  const auto load = [&](int step) {
+  StageLoader<T, T::kM, T::kAmn> loader_a(args.a, matrix, m0, out.M, k_begin, k_end);
+  StageLoader<T, T::kN, T::kBmn> loader_b(args.b, matrix, n0, out.N, k_begin, k_end);
+  constexpr int kInstructions = 4;  // of 32 bytes of K, in a stage
+  // A quarter of the copies of stage `step`; groups are closed where there is nothing left to copy
+  // too, so that the count of groups tells the stage.
+  const auto load = [&](int step, int quarter) {
     if (step < steps) {
       const uint32_t to = shared + step % args.stages * T::kStageBytes;
-      const int k = k_begin + step * T::kK;
-      load_stage<T, T::kM, T::kAmn>(to, args.a, a, m0, out.M, k, k_end);
-      load_stage<T, T::kN, T::kBmn>(to + T::kABytes, args.b, b, n0, out.N, k, k_end);
+      constexpr int kA = loader_a.kCopies / kInstructions;
+      constexpr int kB = loader_b.kCopies / kInstructions;
+#pragma unroll
+      for (int i = 0; i < kA; ++i) {
+        loader_a.copy(to, quarter * kA + i);
+      }
+#pragma unroll
+      for (int i = 0; i < kB; ++i) {
+        loader_b.copy(to + T::kABytes, quarter * kB + i);
+      }
     }
-    copy_commit();  // empty groups too, so that the count of groups tells the stage
+    if (quarter == kInstructions - 1) {
+      loader_a.advance();
+      loader_b.advance();
+      copy_commit();
+    }
   };
   for (int step = 0; step < args.stages - 1; ++step) {
-    load(step);
+#pragma unroll
+    for (int quarter = 0; quarter < kInstructions; ++quarter) {
+      load(step, quarter);
+    }
   }
 
   constexpr int kBlocksN = T::kWarpN / 8;
-  constexpr int kInstructions = 4;  // of 32 bytes of K, in a stage
   float acc[4][kBlocksN][4] = {};
   float sum[T::kPromoted ? 4 : 1][kBlocksN][4] = {};
   uint32_t fragment_a[2][4][4];
@@ -229,7 +277,6 @@ __global__ void __launch_bounds__(T::kThreads, 1)
       copy_wait<2>();
     }
     __syncthreads();  // this stage has arrived for all, and all are done with the one loaded next
-    load(step + args.stages - 1);
     const uint32_t stage = shared + step % args.stages * T::kStageBytes;
     load_fragments(stage, 0, 0);
 #pragma unroll
@@ -246,6 +293,9 @@ __global__ void __launch_bounds__(T::kThreads, 1)
                   fragment_a[now][i],
                   fragment_b[now][j / 2][j % 2 * 2],
                   fragment_b[now][j / 2][j % 2 * 2 + 1]);
+        }
+        if (i == 0) {  // between products, which keep the Tensor Core busy meanwhile
+          load(step + args.stages - 1, instruction);
         }
       }
       if constexpr (T::kPromoted) {
@@ -268,7 +318,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     const int row = m0 + warp_m + 16 * i;
     const int column = n0 + warp_n;
     if (args.direct) {
-      store_fragments<T::kWarpN>(v, out, row, column, matrix, split);
+      store_fragments<T::kWarpN, 4>(v, out, row, column, matrix, split);
     } else {
       finish_fragments<T::kWarpN>(v, out, staging, row, column, matrix);
     }

@@ -78,11 +78,10 @@ struct WgmmaTraits {
   static constexpr int kTileSlabs = kRows / 64 * (kN / 64);
   static constexpr int kFitting =
       (kSharedLimit - 1280 - kStages * kStageBytes) / (kConsumers * 8192);
-  static constexpr int kSlabs = kFitting < 2 ? 2
-                                : kFitting < kTileSlabs
-                                    ? (kTileSlabs % kFitting == 0 ? kFitting : 2)
-                                : kTileSlabs < 2 ? 2
-                                                 : kTileSlabs;
+  static constexpr int kSlabs = kFitting < 2                 ? 2
+                                : kFitting >= kTileSlabs     ? (kTileSlabs < 2 ? 2 : kTileSlabs)
+                                : kTileSlabs % kFitting == 0 ? kFitting
+                                                             : 2;
   static constexpr int kStagingBytes = kConsumers * kSlabs * 8192;
   static constexpr int kSharedBytes = 1024 + kStages * kStageBytes + kStagingBytes + 16 * kStages;
   static_assert(kRows % 64 == 0 && kStages >= 3 && kSharedBytes <= kSharedLimit);
@@ -219,6 +218,11 @@ __device__ __forceinline__ void wgmma_produce(const CUtensorMap* map_a,
       }
       at.advance();
     }
+  }
+  // The peer signals barriers of this block: it stays until the last of them has come.
+  for (int stage = 0; stage < T::kStages; ++stage) {
+    barrier_wait(empty + 8 * at.stage, at.parity ^ 1);
+    at.advance();
   }
 }
 
@@ -464,30 +468,37 @@ __global__ void __launch_bounds__(T::kThreads, 1)
         continue;
       }
       const int warp = threadIdx.x / 32 % 4;
+      if (args.store == StorePath::direct) {
+#pragma unroll
+        for (int part = 0; part < T::kTileSlabs; ++part) {
+          const int block = part / (T::kN / 64);
+          const int slab = part % (T::kN / 64);
+          store_fragments<64, 8>(&acc[block][slab * 32],
+                                 args.out,
+                                 row + block * 64 + warp * 16,
+                                 column + slab * 64,
+                                 u.matrix,
+                                 u.split);
+        }
+        continue;
+      }
       float* warp_staging = reinterpret_cast<float*>(
           shared_raw + (own_staging - shared_address(shared_raw)) + warp * 4096);
 #pragma unroll
       for (int part = 0; part < T::kTileSlabs; ++part) {
         const int block = part / (T::kN / 64);
         const int slab = part % (T::kN / 64);
-        const float* sums = &acc[block][slab * 32];
-        const int r = row + block * 64 + warp * 16;
-        const int c = column + slab * 64;
-        if (args.store == StorePath::direct) {
-          store_fragments<64>(sums, args.out, r, c, u.matrix, u.split);
-        } else {
-          finish_fragments<64>(sums, args.out, warp_staging, r, c, u.matrix);
-        }
+        finish_fragments<64>(&acc[block][slab * 32],
+                             args.out,
+                             warp_staging,
+                             row + block * 64 + warp * 16,
+                             column + slab * 64,
+                             u.matrix);
       }
     }
     if (threadIdx.x % 128 == 0) {
       tma_store_wait_all();
     }
-  }
-  // Shared memory stays until the peer has signalled the last of its barriers here.
-  if (args.cluster == 2) {
-    __syncwarp();
-    cluster_sync();
   }
 #endif
 }
