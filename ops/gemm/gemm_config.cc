@@ -184,6 +184,17 @@ std::string refusal(GemmKernel kernel, const GemmProblem& problem, const DeviceC
 
 namespace {
 
+// Pairs of tiles along M save a quarter of the traffic or more, unless making an odd count even
+// costs a wave.
+int choose_cluster(const GemmProblem& p, const GemmConfig& config, int64_t multiprocessors) {
+  const int64_t tiles_m = ceil_div(p.M, config.tile.m);
+  const int64_t others = ceil_div(p.N, config.tile.n) * p.batch * config.splits;
+  const int64_t alone = ceil_div(tiles_m * others, multiprocessors);
+  const int64_t in_pairs =
+      ceil_div(ceil_div(tiles_m, 2) * others, std::max<int64_t>(multiprocessors / 2, 1));
+  return tiles_m > 1 && in_pairs <= alone ? 2 : 1;
+}
+
 GemmConfig configure(GemmKernel kernel, const GemmProblem& p, const DeviceCaps& caps) {
   const Format compute = compute_format(p.a.format, p.b.format);
   GemmConfig config;
@@ -205,21 +216,22 @@ GemmConfig configure(GemmKernel kernel, const GemmProblem& p, const DeviceCaps& 
       break;
     }
     case GemmKernel::wgmma: {
-      const bool has_activation = p.epilogue.activation == Activation::gelu && config.splits == 1;
+      // Exponentials, and reading what is added to: the ping-pong kernel multiplies meanwhile.
+      const bool waits = config.splits == 1 && (p.epilogue.activation == Activation::gelu ||
+                                                (p.accumulate && p.K < 16384));
       int64_t best = INT64_MAX;
       for (const TileCost& cost : kTiles) {
         int64_t clocks = modelled_clocks(
             p, cost, config.order.split_k, caps.multiprocessors, k_of_step(compute));
-        if (has_activation && cost.tile.n > 128) {
-          clocks =
-              clocks * 4 / 3;  // only the ping-pong kernel multiplies while it takes exponentials
+        if (waits && cost.tile.n > 128) {
+          clocks = clocks * 5 / 4;
         }
         if (clocks < best) {
           best = clocks;
           config.tile = cost.tile;
         }
       }
-      config.cluster = p.M > config.tile.m ? 2 : 1;
+      config.cluster = choose_cluster(p, config, caps.multiprocessors);
       break;
     }
   }
