@@ -19,6 +19,7 @@
 
 #include "core/cuda/check.cuh"
 #include "examples/cublaslt_gemm.cuh"
+#include "ops/gemm/fragments.h"
 #include "ops/gemm/gemm_config.h"
 
 namespace {
@@ -429,6 +430,41 @@ std::vector<Shape> suite(const std::string& name) {
   return shapes;
 }
 
+// ---- Fragments.
+
+/// One line a lane: the places of its elements, register by register.
+template <class PlaceOf>
+void print_layout(const char* title, int registers, int halves, PlaceOf place_of) {
+  std::cout << title << "\n";
+  for (int lane = 0; lane < 32; ++lane) {
+    std::cout << (lane < 10 ? "  lane  " : "  lane ") << lane << ":";
+    for (int r = 0; r < registers; ++r) {
+      for (int half = 0; half < halves; ++half) {
+        const fragments::Place p = place_of(lane, r, half);
+        std::cout << (half == 0 ? "  (" : " (") << p.row << "," << p.column << ")";
+      }
+    }
+    std::cout << "\n";
+  }
+}
+
+void print_fragments() {
+  print_layout("mma.sync m16n8k16, A [16, 16], (row, k)", 4, 2, fragments::mma_a);
+  print_layout("mma.sync m16n8k16, B [16, 8], (k, column)", 2, 2, fragments::mma_b);
+  print_layout("mma.sync m16n8, C and D [16, 8]", 4, 1, [](int lane, int r, int) {
+    return fragments::mma_c(lane, r);
+  });
+  print_layout("ldmatrix and stmatrix, one 8 x 8 matrix", 1, 2, [](int lane, int, int half) {
+    return fragments::ldmatrix(lane, half);
+  });
+  print_layout("ldmatrix.trans, one 8 x 8 matrix", 1, 2, [](int lane, int, int half) {
+    return fragments::ldmatrix_trans(lane, half);
+  });
+  print_layout("wgmma m64n8, D, warp 1 of 4", 4, 1, [](int lane, int r, int) {
+    return fragments::wgmma_d(1, lane, r);
+  });
+}
+
 /// cxxopts knows one-letter options with one dash only: --m becomes -m.
 void accept_long_letters(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
@@ -456,14 +492,18 @@ int run(int argc, char** argv) {
       cxxopts::value<std::string>()->default_value("none"))(
       "kernel",
       "a kernel, or all that take the shape",
-      cxxopts::value<std::string>()->default_value("all"))("ladder", "every rung at 4096^3")(
-      "json", "one JSON object a line")("help", "this text");
+      cxxopts::value<std::string>()->default_value("all"))("fragments", "which lane holds what")(
+      "ladder", "every rung at 4096^3")("json", "one JSON object a line")("help", "this text");
   cxxopts::ParseResult flags;
   std::vector<Shape> shapes;
   try {
     flags = options.parse(argc, argv);
     if (flags.count("help")) {
       std::cout << options.help();
+      return 0;
+    }
+    if (flags.count("fragments")) {
+      print_fragments();
       return 0;
     }
     if (flags.count("suite")) {
