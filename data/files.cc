@@ -63,6 +63,14 @@ bool write_and_rename(const fs::path& temporary,
 
 }  // namespace
 
+std::string excerpt(std::string_view text) {
+  constexpr size_t kMost = 60;
+  std::string shown(text.substr(0, kMost));
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return c < 0x20 || c > 0x7e; }, '?');
+  return text.size() > kMost ? shown + "..." : shown;
+}
+
 std::vector<uint8_t> read_file(const fs::path& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};

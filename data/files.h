@@ -8,6 +8,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/check.h"
@@ -25,6 +26,10 @@ template <class... Args>
 [[noreturn]] void throw_file_error(const std::filesystem::path& path, const Args&... args) {
   throw FileError(concat(path.string(), ": ", args...));
 }
+
+/// The start of a text as part of a one-line message: at most 60 bytes, and a question mark for
+/// each that does not print.
+std::string excerpt(std::string_view text);
 
 /// The bytes of a regular file. Throws FileError where it cannot be opened (with the reason), is a
 /// folder, or shrinks meanwhile.

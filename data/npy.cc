@@ -29,7 +29,7 @@ std::string_view value_of(std::string_view header,
       }
     }
   }
-  throw_file_error(path, "its .npy header has no '", key, "': ", header);
+  throw_file_error(path, "its .npy header has no '", key, "': ", excerpt(header));
 }
 
 // "<f4" and the like: byte order, kind, size.
@@ -58,7 +58,7 @@ StoredType parse_type(std::string_view descr, bool& swapped, const std::filesyst
   }
   throw_file_error(path,
                    "element type ",
-                   text.substr(0, 40),
+                   excerpt(text),
                    ", expected one of u1 u2 u4 i4 i8 f4 f8; convert it with astype()");
 }
 
@@ -78,7 +78,8 @@ Dims parse_shape(std::string_view text, const std::filesystem::path& path) {
     int64_t dim = 0;
     const auto [next, error] = std::from_chars(at, end, dim);
     if (error != std::errc() || dim < 0) {
-      throw_file_error(path, "its .npy header has no readable shape: ", text.substr(0, close + 1));
+      throw_file_error(
+          path, "its .npy header has no readable shape: ", excerpt(text.substr(0, close + 1)));
     }
     dims.push_back(dim);
     at = next;

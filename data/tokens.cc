@@ -10,7 +10,7 @@
 namespace halftone {
 namespace {
 
-constexpr size_t kHeaderBytes = 256 * 4;
+constexpr size_t kHeaderBytes = size_t{256} * 4;
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 

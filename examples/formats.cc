@@ -22,6 +22,7 @@
 #include "core/check.h"
 #include "core/formats.h"
 #include "core/philox.h"
+#include "data/files.h"
 
 namespace {
 
@@ -67,7 +68,7 @@ std::string json_number(double x) {
 void check_storable(const Format& format, const std::string& text) {
   HALFTONE_CHECK(is_number(text),
                  "'",
-                 text,
+                 excerpt(text),
                  "' is not a number; expected a decimal, 0x1.8p3, nan, inf or -inf");
   const double x = parse_to_odd(text);
   HALFTONE_CHECK(

@@ -70,7 +70,7 @@ std::string Session::data_spec() const {
   if (!resumed_ || flags_.given("data")) {
     return flags_.text("data");
   }
-  const std::string name = resumed_->config_text("data");
+  std::string name = resumed_->config_text("data");
   if (name.empty()) {
     throw_usage("--resume ", flags_.text("resume"), " was made with files: give them with --data");
   }

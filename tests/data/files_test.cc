@@ -35,6 +35,13 @@ TEST(Files, ReplaceThenReadGivesTheBytes) {
   EXPECT_FALSE(std::filesystem::exists(folder / "a.tmp"));
 }
 
+TEST(Files, ExcerptsFitIntoALine) {
+  EXPECT_EQ(excerpt("1.5"), "1.5");
+  EXPECT_EQ(excerpt(std::string("a\n\t\0\x7f\xff z", 8)), "a????? z");
+  EXPECT_EQ(excerpt(std::string(61, 'x')), std::string(60, 'x') + "...");
+  EXPECT_EQ(excerpt(std::string(60, 'x')), std::string(60, 'x'));
+}
+
 TEST(Files, MessagesCarryThePathAndTheReason) {
   const TempFolder folder;
   expect_holds(message_of<FileError>([&] { read_file(folder / "none"); }),
