@@ -1,10 +1,11 @@
 // Conversions between storage types: scalars for loops and kernels, and whole arrays for the CPU.
 // Every function equals the codec of core/formats.h bit for bit, whatever the instruction set it
-// was compiled for.
+// was compiled for (on a GPU the hardware's conversions to 16 bits, which write the same NaN).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/dtype.h"
 #include "core/formats.h"
@@ -15,17 +16,40 @@ HALFTONE_HD_INLINE constexpr float to_float(float x) { return x; }
 HALFTONE_HD_INLINE constexpr float to_float(BFloat16 x) {
   return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
 }
-HALFTONE_HD_INLINE constexpr float to_float(Half x) { return decode(kFp16, x.bits); }
+HALFTONE_HD_INLINE constexpr float to_float(Half x) {
+#ifdef __CUDA_ARCH__
+  if (!std::is_constant_evaluated()) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x.bits));
+    return value;
+  }
+#endif
+  return decode(kFp16, x.bits);
+}
 
 /// encode(kBf16, x), in fewer instructions: rounding may carry into the exponent and up to
 /// infinity.
 HALFTONE_HD_INLINE constexpr BFloat16 to_bf16(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if (!std::is_constant_evaluated()) {
+    BFloat16 value{};
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(value.bits) : "f"(x));
+    return value;
+  }
+#endif
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
   return BFloat16{static_cast<uint16_t>(is_nan ? 0x7fff : rounded)};
 }
 HALFTONE_HD_INLINE constexpr Half to_half(float x) {
+#ifdef __CUDA_ARCH__
+  if (!std::is_constant_evaluated()) {
+    Half value{};
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(value.bits) : "f"(x));
+    return value;
+  }
+#endif
   return Half{static_cast<uint16_t>(encode(kFp16, x))};
 }
 

@@ -114,6 +114,25 @@ __device__ T warp_row_max(int64_t n, Element&& element) {
   return warp_max(largest);
 }
 
+/// The maximum of a row by all warps of a block of one dimension, every thread of which calls it.
+/// `warp_maxima` is shared memory for a value a warp; it may be used again after the next
+/// __syncthreads().
+template <class T, class Element>
+__device__ T block_row_max(int64_t n, Element&& element, T* warp_maxima) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warps = static_cast<int>(blockDim.x) / kWarpSize;
+  T largest = -std::numeric_limits<T>::infinity();
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    largest = maximum(largest, element(i));
+  }
+  largest = warp_max(largest);
+  if (lane == 0) {
+    warp_maxima[threadIdx.x / kWarpSize] = largest;
+  }
+  __syncthreads();
+  return warp_max(warp_maxima[lane < warps ? lane : 0]);
+}
+
 /// The column tree over 16 rows of one column by one thread: element(r) for r in [0, 16), rows from
 /// `rows` on counting as +0.
 template <class T, class Element>

@@ -198,6 +198,35 @@ TEST_F(DeviceFormats, InstructionsGiveTheCodecsBits) {
   }
 }
 
+// core/convert.h, which takes the instructions on a device.
+struct To16Bits {
+  bool half;
+  const float* x;
+  HALFTONE_HD uint32_t operator()(size_t i) const {
+    return half ? to_half(x[i]).bits : to_bf16(x[i]).bits;
+  }
+};
+
+struct FromHalf {
+  HALFTONE_HD uint32_t operator()(size_t i) const {
+    const float value = to_float(Half{static_cast<uint16_t>(i)});
+    return value != value ? 0x7fffffffu : std::bit_cast<uint32_t>(value);  // of many NaNs
+  }
+};
+
+TEST_F(DeviceFormats, ConversionsGiveTheHostsBits) {
+  const std::vector<float> x = source_values();
+  DeviceArray<float> dx(x);
+  for (const bool half : {false, true}) {
+    const auto device = on_device<uint32_t>(x.size(), To16Bits{half, dx.data()});
+    const auto host = on_host<uint32_t>(x.size(), To16Bits{half, x.data()});
+    EXPECT_TRUE(same_bits(device, host)) << (half ? "fp16" : "bf16");
+  }
+  constexpr size_t kCodes = 1 << 16;
+  EXPECT_TRUE(
+      same_bits(on_device<uint32_t>(kCodes, FromHalf{}), on_host<uint32_t>(kCodes, FromHalf{})));
+}
+
 struct Scale {
   ScaleRule rule;
   Format f;
