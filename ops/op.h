@@ -182,7 +182,7 @@ void write_gradient(const GradSink& sink, const Value& value) {
   });
 }
 
-/// y[i] = f(x[i]), like x. f is called with ComputeType.
+/// y[i] = f(x[i]), like x, on the CPU. f is called with ComputeType.
 template <class F>
 Tensor map(std::string_view op, const Tensor& x, const F& f) {
   check_floating(op, "x", x);
@@ -203,7 +203,7 @@ Tensor map(std::string_view op, const Tensor& x, const F& f) {
   return y;
 }
 
-/// dx[i] = dy[i] * slope(saved[i]).
+/// dx[i] = dy[i] * slope(saved[i]), on the CPU.
 template <class Slope>
 void map_gradient(const Tensor& saved, const Tensor& dy, const GradSink& dx, const Slope& slope) {
   dispatch_floating(dy.dtype(), "map_gradient", [&]<class T>() {
@@ -211,6 +211,41 @@ void map_gradient(const Tensor& saved, const Tensor& dy, const GradSink& dx, con
       return widen(g[i]) * slope(widen(in[i]));
     });
   });
+}
+
+namespace detail {
+
+/// The loops of the two below on a GPU. ops/op.cuh defines them; the .cu file of an op instantiates
+/// them for its functions.
+template <class F>
+void map_cuda(const Tensor& x, const Tensor& y);
+template <class Slope>
+void map_gradient_cuda(const Tensor& saved, const Tensor& dy, const GradSink& dx);
+
+}  // namespace detail
+
+/// The same on either device, with a function that has a name and no state: y[i] = F()(x[i]).
+template <class F>
+Tensor map(std::string_view op, const Tensor& x) {
+  check_floating(op, "x", x);
+  if (x.is_cpu()) {
+    return map(op, x, F());
+  }
+  Tensor y = empty_like(x);
+  if constexpr (kHasCuda) {  // only declared in a build without CUDA
+    detail::map_cuda<F>(x, y);
+  }
+  return y;
+}
+
+/// dx[i] = dy[i] * Slope()(saved[i]).
+template <class Slope>
+void map_gradient(const Tensor& saved, const Tensor& dy, const GradSink& dx) {
+  if (dy.is_cpu()) {
+    map_gradient(saved, dy, dx, Slope());
+  } else if constexpr (kHasCuda) {
+    detail::map_gradient_cuda<Slope>(saved, dy, dx);
+  }
 }
 
 }  // namespace halftone

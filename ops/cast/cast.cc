@@ -3,38 +3,42 @@
 #include "ops/copy/strided_copy.h"
 
 namespace halftone {
+namespace {
+
+void convert_cpu(const Tensor& from, const Tensor& to, bool accumulate) {
+  dispatch_floating(from.dtype(), "cast", [&]<class S>() {
+    dispatch_floating(to.dtype(), "cast", [&]<class D>() {
+      const S* in = from.data<S>();
+      D* out = to.data<D>();
+      if (accumulate) {
+        for_elements(from.numel(), [in, out](int64_t i) {
+          put<true>(out[i], static_cast<ComputeType<D>>(widen(in[i])));
+        });
+      } else {
+        for_elements(from.numel(), [in, out](int64_t i) { out[i] = convert_to<D>(in[i]); });
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void convert_into(const Tensor& from, const Tensor& to, bool accumulate) {
+  if (from.is_cpu()) {
+    convert_cpu(from, to, accumulate);
+  } else if constexpr (kHasCuda) {
+    detail::convert_cuda(from, to, accumulate);
+  }
+}
 
 Tensor cast(const Tensor& x, DType dtype) {
   check_floating("cast", "x", x);
   if (x.dtype() == dtype) {
     return x;
   }
-  require_cpu("cast", x);
   Tensor y = empty_like(x, dtype);
-  dispatch_floating(x.dtype(), "cast", [&]<class S>() {
-    dispatch_floating(dtype, "cast", [&]<class D>() {
-      for_elements(x.numel(), [in = x.data<S>(), out = y.data<D>()](int64_t i) {
-        out[i] = convert_to<D>(in[i]);
-      });
-    });
-  });
-  record({x}, y, [dtype = x.dtype()](const Tensor& dy, const GradSink& dx) {
-    dispatch_floating(dtype, "cast", [&]<class S>() {
-      dispatch_floating(dy.dtype(), "cast", [&]<class D>() {
-        const D* g = dy.data<D>();
-        with_sink<S>(dx, [&]<bool accumulate>(auto* out) {
-          using Out = std::remove_pointer_t<decltype(out)>;
-          for_elements(dy.numel(), [g, out](int64_t i) {
-            if constexpr (accumulate) {
-              put<true>(out[i], static_cast<ComputeType<Out>>(widen(g[i])));
-            } else {
-              out[i] = convert_to<Out>(g[i]);
-            }
-          });
-        });
-      });
-    });
-  });
+  convert_into(x, y);
+  record({x}, y, [](const Tensor& dy, const GradSink& dx) { convert_gradient(dy, dx); });
   return y;
 }
 
@@ -43,12 +47,17 @@ Tensor contiguous(const Tensor& x) {
   if (x.is_contiguous()) {
     return x;
   }
-  require_cpu("contiguous", x);
   Tensor y = contiguous_copy(x);
   record({x}, y, [](const Tensor& dy, const GradSink& dx) {
     strided_gradient(dy, dx, contiguous_strides(dy.shape()), 0);
   });
   return y;
+}
+
+void convert_gradient(const Tensor& dy, const GradSink& dx) {
+  if (dx) {
+    convert_into(dy, dx.buffer, dx.accumulate);
+  }
 }
 
 }  // namespace halftone

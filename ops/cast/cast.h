@@ -1,7 +1,7 @@
 // The same values in another dtype, or in row-major order.
 #pragma once
 
-#include "core/tensor.h"
+#include "core/autograd.h"
 
 namespace halftone {
 
@@ -13,5 +13,17 @@ Tensor cast(const Tensor& x, DType dtype);
 /// x with its elements in row-major order: a copy of a strided view, x itself where they are. Any
 /// dtype.
 Tensor contiguous(const Tensor& x);
+
+/// to[i] = from[i] in the dtype of `to`, rounded once, or to[i] += from[i]; both contiguous and
+/// floating, with as many elements, on one device.
+void convert_into(const Tensor& from, const Tensor& to, bool accumulate = false);
+
+/// What is backward of an op that changes dtype or shape alone: the elements of dy, as the sink's
+/// dtype, written or added to it. Does nothing where no gradient is wanted.
+void convert_gradient(const Tensor& dy, const GradSink& dx);
+
+namespace detail {
+void convert_cuda(const Tensor& from, const Tensor& to, bool accumulate);
+}  // namespace detail
 
 }  // namespace halftone

@@ -1,5 +1,5 @@
-// Copies between tensors of one shape and any strides on the CPU: what transpose, slice, cast and
-// contiguous are made of.
+// Copies between tensors of one shape and any strides: what transpose, slice, cast and contiguous
+// are made of.
 #pragma once
 
 #include <type_traits>
@@ -61,17 +61,34 @@ void strided_copy(const Shape& shape,
   });
 }
 
+namespace detail {
+
+/// strided_copy on a GPU; `to` starts `to_offset` elements on. Different dtypes are floating.
+void strided_copy_cuda(const Shape& shape,
+                       const Tensor& from,
+                       const std::vector<int64_t>& from_strides,
+                       const Tensor& to,
+                       const std::vector<int64_t>& to_strides,
+                       int64_t to_offset,
+                       bool accumulate);
+
+}  // namespace detail
+
 /// A contiguous copy of x, whatever its strides and dtype.
 inline Tensor contiguous_copy(const Tensor& x) {
   const Tensor y = empty_like(x);
-  dispatch_all(x.dtype(), "copy", [&]<class T>() {
-    std::vector<int64_t> strides;
-    for (int i = 0; i < x.rank(); ++i) {
-      strides.push_back(x.stride(i));
-    }
-    strided_copy<false>(
-        x.shape(), x.data<T>(), strides, y.data<T>(), contiguous_strides(y.shape()));
-  });
+  std::vector<int64_t> strides;
+  for (int i = 0; i < x.rank(); ++i) {
+    strides.push_back(x.stride(i));
+  }
+  const std::vector<int64_t> y_strides = contiguous_strides(y.shape());
+  if (x.is_cpu()) {
+    dispatch_all(x.dtype(), "copy", [&]<class T>() {
+      strided_copy<false>(x.shape(), x.data<T>(), strides, y.data<T>(), y_strides);
+    });
+  } else if constexpr (kHasCuda) {
+    detail::strided_copy_cuda(x.shape(), x, strides, y, y_strides, 0, false);
+  }
   return y;
 }
 
@@ -80,6 +97,18 @@ inline void strided_gradient(const Tensor& dy,
                              const GradSink& dx,
                              const std::vector<int64_t>& strides,
                              int64_t offset) {
+  if (!dy.is_cpu()) {
+    if constexpr (kHasCuda) {
+      detail::strided_copy_cuda(dy.shape(),
+                                dy,
+                                contiguous_strides(dy.shape()),
+                                dx.buffer,
+                                strides,
+                                offset,
+                                dx.accumulate);
+    }
+    return;
+  }
   dispatch_floating(dy.dtype(), "copy", [&]<class T>() {
     with_sink<T>(dx, [&]<bool accumulate>(auto* out) {
       strided_copy<accumulate>(

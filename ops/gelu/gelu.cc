@@ -1,23 +1,21 @@
 #include "ops/gelu/gelu.h"
 
-#include "core/math.h"
-#include "ops/gelu/gelu_exact.h"
 #include "ops/op.h"
 
 namespace halftone {
 
 Tensor gelu(const Tensor& x) {
-  Tensor y = map("gelu", x, [](auto v) { return math::gelu(v); });
+  Tensor y = map<detail::Gelu>("gelu", x);
   record({x}, y, [x = x.detach()](const Tensor& dy, const GradSink& dx) {
-    map_gradient(x, dy, dx, [](auto v) { return math::gelu_grad(v); });
+    map_gradient<detail::GeluSlope>(x, dy, dx);
   });
   return y;
 }
 
 Tensor gelu_exact(const Tensor& x) {
-  Tensor y = map("gelu_exact", x, [](auto v) { return math::gelu_exact(v); });
+  Tensor y = map<detail::GeluExact>("gelu_exact", x);
   record({x}, y, [x = x.detach()](const Tensor& dy, const GradSink& dx) {
-    map_gradient(x, dy, dx, [](auto v) { return math::gelu_exact_grad(v); });
+    map_gradient<detail::GeluExactSlope>(x, dy, dx);
   });
   return y;
 }

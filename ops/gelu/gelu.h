@@ -1,7 +1,9 @@
 // Gaussian error linear unit, in its tanh form (GPT-2's) and exactly.
 #pragma once
 
+#include "core/math.h"
 #include "core/tensor.h"
+#include "ops/gelu/gelu_exact.h"
 
 namespace halftone {
 
@@ -14,5 +16,32 @@ Tensor gelu(const Tensor& x);
 /// y = x Phi(x) = 0.5 x (1 + erf(x / sqrt(2))), elementwise; otherwise as gelu. Below zero the sum
 /// cancels: at most 2^-22 off there (f32).
 Tensor gelu_exact(const Tensor& x);
+
+namespace detail {
+struct Gelu {
+  template <class T>
+  HALFTONE_HD T operator()(T x) const {
+    return math::gelu(x);
+  }
+};
+struct GeluSlope {
+  template <class T>
+  HALFTONE_HD T operator()(T x) const {
+    return math::gelu_grad(x);
+  }
+};
+struct GeluExact {
+  template <class T>
+  HALFTONE_HD T operator()(T x) const {
+    return math::gelu_exact(x);
+  }
+};
+struct GeluExactSlope {
+  template <class T>
+  HALFTONE_HD T operator()(T x) const {
+    return math::gelu_exact_grad(x);
+  }
+};
+}  // namespace detail
 
 }  // namespace halftone

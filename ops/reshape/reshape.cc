@@ -1,5 +1,6 @@
 #include "ops/reshape/reshape.h"
 
+#include "ops/cast/cast.h"
 #include "ops/op.h"
 
 namespace halftone {
@@ -21,10 +22,7 @@ Tensor reshape(const Tensor& x, const Shape& shape) {
       copy(dy.view(dx.buffer.shape()), dx.buffer);
       return;
     }
-    require_cpu("reshape", dy);
-    dispatch_floating(dy.dtype(), "reshape", [&]<class T>() {
-      write_gradient<T>(dx, [g = dy.data<T>()](int64_t i) { return widen(g[i]); });
-    });
+    convert_gradient(dy, dx);
   });
   return y;
 }

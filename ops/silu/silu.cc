@@ -5,9 +5,9 @@
 namespace halftone {
 
 Tensor silu(const Tensor& x) {
-  Tensor y = map("silu", x, [](auto v) { return math::silu(v); });
+  Tensor y = map<detail::Silu>("silu", x);
   record({x}, y, [x = x.detach()](const Tensor& dy, const GradSink& dx) {
-    map_gradient(x, dy, dx, [](auto v) { return math::silu_grad(v); });
+    map_gradient<detail::SiluSlope>(x, dy, dx);
   });
   return y;
 }

@@ -33,4 +33,19 @@ HALFTONE_HD inline T silu_grad(T x) {
 /// Source: Elfwing, Uchibe & Doya 2017, arXiv:1702.03118.
 Tensor silu(const Tensor& x);
 
+namespace detail {
+struct Silu {
+  template <class T>
+  HALFTONE_HD T operator()(T x) const {
+    return math::silu(x);
+  }
+};
+struct SiluSlope {
+  template <class T>
+  HALFTONE_HD T operator()(T x) const {
+    return math::silu_grad(x);
+  }
+};
+}  // namespace detail
+
 }  // namespace halftone

@@ -6,7 +6,6 @@ namespace halftone {
 
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
   check_contiguous("slice", "x", x);
-  require_cpu("slice", x);
   HALFTONE_CHECK(
       axis >= -x.rank() && axis < x.rank(), "slice: no axis ", axis, " in x of shape ", x.shape());
   HALFTONE_CHECK(begin >= 0 && begin <= end && end <= x.size(axis),

@@ -6,7 +6,6 @@ namespace halftone {
 
 Tensor transpose(const Tensor& x, int axis_a, int axis_b) {
   check_contiguous("transpose", "x", x);
-  require_cpu("transpose", x);
   const auto swapped = [&](std::vector<int64_t> values) {
     const auto index = [&](int axis) {
       const int i = axis < 0 ? axis + x.rank() : axis;

@@ -1,6 +1,11 @@
 #include "tests/support/op_check.h"
 
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
 #include "core/parallel.h"
+#include "tests/support/devices.h"
 
 namespace halftone::testing {
 namespace {
@@ -15,6 +20,47 @@ Tensor activation_of(const Tensor& x, Tensor* gradient) {
     fill_zero(dx.buffer);
   });
   return y;
+}
+
+// Fails where memory behind x on a GPU, up to the end of its 256 bytes, is not the poison it was
+// filled with. Blocks smaller than that are shared by tensors of several sizes.
+void expect_guarded([[maybe_unused]] const Tensor& x, [[maybe_unused]] const std::string& what) {
+#ifdef HALFTONE_HAS_CUDA
+  constexpr int64_t kBlock = 256;
+  if (x.is_cpu() || x.bytes() <= 4 * kBlock) {
+    return;
+  }
+  const auto slack = static_cast<size_t>((kBlock - x.bytes() % kBlock) % kBlock);
+  std::vector<uint8_t> guard(slack, 0);
+  cuda::copy_bytes(
+      guard.data(), Device{}, static_cast<uint8_t*>(x.raw()) + x.bytes(), x.device(), slack);
+  EXPECT_EQ(guard, std::vector<uint8_t>(slack, 0xff)) << "written behind the " << what;
+#endif
+}
+
+// Leaves blocks of all-one bytes, NaN in every type, for the next tensors of x's number of
+// elements.
+void poison_memory_for(const Tensor& x, Device device) {
+  for (const int64_t size : {2, 4}) {
+    const Shape shape{std::max<int64_t>(1, x.numel() * size)};
+    Tensors blocks(12);
+    for (Tensor& block : blocks) {
+      block = Tensor::empty(shape, DType::u8, device);
+#ifdef HALFTONE_HAS_CUDA
+      // To the end of the block: the pool hands out whole multiples of 256 bytes.
+      std::vector<uint8_t> whole(static_cast<size_t>((shape.numel() + 255) / 256 * 256), 0xff);
+      cuda::copy_bytes(block.raw(), device, whole.data(), Device{}, whole.size());
+#endif
+    }
+  }
+}
+
+// NaN has one spelling: which bits a NaN has is not promised.
+std::vector<double> with_one_nan(std::vector<double> values) {
+  for (double& value : values) {
+    value = std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
+  }
+  return values;
 }
 
 Tolerance allowed(const OpTolerance& spec, DType dtype, const std::vector<double>& expected) {
@@ -48,19 +94,24 @@ OpResult run_op(const TensorFunction& f,
                 const Tensors& inputs,
                 const Tensor& dy,
                 DType dtype,
-                bool parameters) {
+                bool parameters,
+                Device device) {
   Tensors gradients(inputs.size());
   Tensors given;
   for (size_t n = 0; n < inputs.size(); ++n) {
-    Tensor x = as_dtype(inputs[n], dtype);
+    Tensor x = to_device(as_dtype(inputs[n], dtype), device);
     given.push_back(parameters ? x.set_requires_grad() : activation_of(x, &gradients[n]));
   }
   const Tensor y = f(given);
   OpResult result{y.to_doubles()};
-  backward(y, as_dtype(dy, y.dtype()));
+  expect_guarded(y, "output");
+  backward(y, to_device(as_dtype(dy, y.dtype()), device));
   for (size_t n = 0; n < inputs.size(); ++n) {
     const Tensor g = parameters ? given[n].grad() : gradients[n];
     EXPECT_TRUE(g.defined()) << "input " << n << " got no gradient";
+    if (g.defined()) {
+      expect_guarded(g, concat("gradient of input ", n));
+    }
     result.push_back(g.defined() ? g.to_doubles() : std::vector<double>());
   }
   return result;
@@ -101,6 +152,32 @@ void expect_like_double(const TensorFunction& f,
     }
   }
   set_num_threads(threads);
+}
+
+void expect_same_on_gpu(const TensorFunction& f, const Tensors& inputs) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    Tensors rounded_inputs;
+    for (const Tensor& x : inputs) {
+      rounded_inputs.push_back(as_dtype(x, dtype));
+    }
+    const Tensor dy = random_tensor(f(rounded_inputs).shape(), 99);
+    for (const bool parameters : {false, true}) {
+      SCOPED_TRACE(concat(dtype,
+                          ", first input of shape ",
+                          inputs[0].shape(),
+                          parameters ? ", parameters" : ", activations"));
+      const OpResult expected = run_op(f, inputs, dy, dtype, parameters);
+      poison_memory_for(dy, kGpu);
+      for (const Tensor& x : inputs) {
+        poison_memory_for(x, kGpu);
+      }
+      const OpResult actual = run_op(f, inputs, dy, dtype, parameters, kGpu);
+      for (size_t n = 0; n < expected.size(); ++n) {
+        EXPECT_TRUE(same_bits(with_one_nan(actual[n]), with_one_nan(expected[n])))
+            << (n == 0 ? std::string("output") : concat("gradient of input ", n - 1));
+      }
+    }
+  }
 }
 
 }  // namespace halftone::testing

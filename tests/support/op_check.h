@@ -19,12 +19,14 @@ using OpResult = std::vector<std::vector<double>>;
 
 /// Runs f and its backward pass on the values of `inputs` (f64) in `dtype`. The output's gradient
 /// is `dy` (f64) rounded to the output's dtype. Gradients are those of activations, of the same
-/// dtype; or, with `parameters`, of leaves, in FP32.
+/// dtype; or, with `parameters`, of leaves, in FP32. On the device given, whatever that of the
+/// inputs.
 OpResult run_op(const TensorFunction& f,
                 const Tensors& inputs,
                 const Tensor& dy,
                 DType dtype,
-                bool parameters = false);
+                bool parameters = false,
+                Device device = {});
 
 /// How far an op in f32 or 16 bits may be from double, given the same rounded inputs: `computed`
 /// roundings in FP32 and `stored` roundings of the storage type, of values up to `magnitude` (0:
@@ -41,5 +43,10 @@ void expect_like_double(const TensorFunction& f,
                         const Tensors& inputs,
                         const OpTolerance& output,
                         const OpTolerance& gradient);
+
+/// Checks that a GPU gives the CPU's output and gradients, bit for bit (NaN for NaN), in f32, bf16
+/// and f16, with gradients of activations and of parameters. The GPU's memory starts as NaN, and
+/// must be so still behind the results.
+void expect_same_on_gpu(const TensorFunction& f, const Tensors& inputs);
 
 }  // namespace halftone::testing
