@@ -11,16 +11,26 @@
 
 namespace halftone {
 
+/// The draws of one purpose as the counters stand when they are read: what a kernel is given.
+struct CountedStream {
+  PhiloxKey key;
+  const int64_t* counters;
+
+  HALFTONE_HD RandomStream now() const {
+    return {key, static_cast<uint32_t>(counters[0]), static_cast<uint32_t>(counters[1])};
+  }
+};
+
 struct RandomSource {
   uint64_t seed = 0;
   Tensor counters;  // i64 [2]: iteration, micro-batch
 
-  /// The draws of one purpose (the op's module path) as of now; counters on the CPU.
-  RandomStream stream(std::string_view purpose) const {
-    const int64_t* now = counters.data<int64_t>();
-    return {
-        philox_key(seed, purpose), static_cast<uint32_t>(now[0]), static_cast<uint32_t>(now[1])};
+  /// The draws of one purpose (the op's module path), on the device of the counters.
+  CountedStream counted(std::string_view purpose) const {
+    return {philox_key(seed, purpose), counters.data<int64_t>()};
   }
+  /// The same as of now; counters on the CPU.
+  RandomStream stream(std::string_view purpose) const { return counted(purpose).now(); }
 };
 
 }  // namespace halftone

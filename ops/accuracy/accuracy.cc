@@ -11,7 +11,13 @@ namespace halftone {
 
 Tensor count_correct(const Tensor& logits, const Tensor& targets, int64_t vocab) {
   vocab = check_targets("count_correct", logits, targets, vocab);
-  require_cpu("count_correct", logits);
+  if (!logits.is_cpu()) {
+    const Tensor correct = Tensor::zeros({}, DType::i32, logits.device());
+    if constexpr (kHasCuda) {
+      detail::count_correct_cuda(logits, targets, vocab, correct);
+    }
+    return correct;
+  }
   count_valid_targets("count_correct", targets, vocab);
   const int64_t columns = logits.size(-1);
   std::atomic<int32_t> correct = 0;

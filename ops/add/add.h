@@ -12,4 +12,13 @@ namespace halftone {
 /// backward. Throws std::invalid_argument where dtypes differ or shapes do not meet.
 Tensor add(const Tensor& a, const Tensor& b);
 
+namespace detail {
+struct Add {
+  template <class T>
+  HALFTONE_HD T operator()(T u, T v) const {
+    return u + v;
+  }
+};
+}  // namespace detail
+
 }  // namespace halftone

@@ -5,24 +5,7 @@
 namespace halftone {
 namespace {
 
-// Neighbouring axes of a plan that one operand walks alike.
-struct Span {
-  int64_t extent;
-  bool repeated;
-};
-
-std::vector<Span> spans_of(const BroadcastPlan& plan, int operand) {
-  std::vector<Span> spans;
-  for (const BroadcastAxis& axis : plan.axes) {
-    const bool repeated = axis.stride[static_cast<size_t>(operand)] == 0;
-    if (!spans.empty() && spans.back().repeated == repeated) {
-      spans.back().extent *= axis.extent;
-    } else {
-      spans.push_back({axis.extent, repeated});
-    }
-  }
-  return spans;
-}
+using Span = detail::BroadcastSpan;
 
 // Where the elements with one value of the repeated (or the kept) axes start in the result.
 std::vector<int64_t> offsets(const std::vector<Span>& spans, bool repeated) {
@@ -98,7 +81,7 @@ void gradient_cpu(const BroadcastPlan& plan,
     });
     return;
   }
-  const std::vector<Span> spans = spans_of(plan, operand);
+  const std::vector<Span> spans = detail::spans_of(plan, operand);
   const Tensor sums =
       Tensor::empty(sink.buffer.shape(), kDTypeOf<C>, {}, MemoryCategory::workspace);
   if (f == nullptr) {
@@ -122,6 +105,19 @@ bool BroadcastPlan::repeats(int operand) const {
   return std::any_of(axes.begin(), axes.end(), [operand](const BroadcastAxis& axis) {
     return axis.stride[static_cast<size_t>(operand)] == 0;
   });
+}
+
+std::vector<Span> detail::spans_of(const BroadcastPlan& plan, int operand) {
+  std::vector<Span> spans;
+  for (const BroadcastAxis& axis : plan.axes) {
+    const bool repeated = axis.stride[static_cast<size_t>(operand)] == 0;
+    if (!spans.empty() && spans.back().repeated == repeated) {
+      spans.back().extent *= axis.extent;
+    } else {
+      spans.push_back({axis.extent, repeated});
+    }
+  }
+  return spans;
 }
 
 BroadcastPlan plan_broadcast(std::string_view op, const Tensor& a, const Tensor& b) {
@@ -189,9 +185,13 @@ void broadcast_gradient(const BroadcastPlan& plan,
   if (!sink) {
     return;
   }
-  dispatch_floating(dy.dtype(), "broadcast", [&]<class T>() {
-    gradient_cpu<T>(plan, operand, dy, factor, sink);
-  });
+  if (dy.is_cpu()) {
+    dispatch_floating(dy.dtype(), "broadcast", [&]<class T>() {
+      gradient_cpu<T>(plan, operand, dy, factor, sink);
+    });
+  } else if constexpr (kHasCuda) {
+    detail::broadcast_gradient_cuda(plan, operand, dy, factor, sink);
+  }
 }
 
 }  // namespace halftone

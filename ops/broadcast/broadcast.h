@@ -92,19 +92,48 @@ void for_broadcast(const BroadcastPlan& plan, const Fn& fn) {
   });
 }
 
-/// y[i] = f(a[ia], b[ib]), of the operands' dtype. f is called with ComputeType.
+namespace detail {
+
+/// The loop of broadcast_map on a GPU: defined in ops/broadcast/broadcast.cuh, instantiated in each
+/// op's .cu.
 template <class F>
-Tensor broadcast_map(
-    std::string_view op, const BroadcastPlan& plan, const Tensor& a, const Tensor& b, const F& f) {
-  require_cpu(op, a);
+void broadcast_map_cuda(const BroadcastPlan& plan,
+                        const Tensor& a,
+                        const Tensor& b,
+                        const Tensor& y);
+void broadcast_gradient_cuda(const BroadcastPlan& plan,
+                             int operand,
+                             const Tensor& dy,
+                             const Tensor& factor,
+                             const GradSink& sink);
+
+/// Neighbouring axes of a plan that one operand walks alike.
+struct BroadcastSpan {
+  int64_t extent;
+  bool repeated;
+};
+std::vector<BroadcastSpan> spans_of(const BroadcastPlan& plan, int operand);
+
+}  // namespace detail
+
+/// y[i] = F()(a[ia], b[ib]), of the operands' dtype. F is called with ComputeType on either device.
+template <class F>
+Tensor broadcast_map(std::string_view op,
+                     const BroadcastPlan& plan,
+                     const Tensor& a,
+                     const Tensor& b) {
   Tensor y = Tensor::empty(plan.shape, a.dtype(), a.device());
-  dispatch_floating(a.dtype(), op, [&]<class T>() {
-    for_broadcast(plan,
-                  [f, u = a.data<T>(), v = b.data<T>(), out = y.data<T>()](
-                      int64_t i, int64_t ia, int64_t ib) {
-                    out[i] = narrow<T>(f(widen(u[ia]), widen(v[ib])));
-                  });
-  });
+  if (a.is_cpu()) {
+    dispatch_floating(a.dtype(), op, [&]<class T>() {
+      for_broadcast(
+          plan,
+          [u = a.data<T>(), v = b.data<T>(), out = y.data<T>()](int64_t i, int64_t ia, int64_t ib) {
+            out[i] = narrow<T>(F()(widen(u[ia]), widen(v[ib])));
+          });
+    });
+  } else if constexpr (kHasCuda) {
+    detail::broadcast_map_cuda<F>(plan, a, b, y);
+  }
   return y;
 }
 

@@ -9,30 +9,24 @@
 namespace halftone {
 namespace {
 
-// What backward needs of each token beside its logits: p[c] = e^(logits[c] - shift) * inverse_sum.
-struct TokenStatistics {
-  Tensor shift;
-  Tensor inverse_sum;
-};
+using Call = detail::CrossEntropyCall;
 
-// The sum of the token losses.
 template <class T>
-ComputeType<T> token_losses(const Tensor& logits,
-                            const Tensor& targets,
-                            int64_t vocab,
-                            const TokenStatistics& statistics) {
+void cross_entropy_cpu(const Call& call, const CrossEntropy& result) {
   using C = ComputeType<T>;
-  const int64_t tokens = targets.numel();
-  const int64_t columns = logits.size(-1);
+  const int32_t count = count_valid_targets("cross_entropy", call.targets, call.vocab);
+  const int64_t tokens = call.targets.numel();
+  const int64_t columns = call.logits.size(-1);
+  const int64_t vocab = call.vocab;
   const Tensor losses = Tensor::empty({tokens}, kDTypeOf<C>, {}, MemoryCategory::workspace);
   C* loss = losses.data<C>();
   for_rows(tokens,
            vocab,
            [=,
-            x = logits.data<T>(),
-            target = targets.data<int32_t>(),
-            shift = statistics.shift.data<C>(),
-            inverse_sum = statistics.inverse_sum.data<C>()](int64_t token) {
+            x = call.logits.data<T>(),
+            target = call.targets.data<int32_t>(),
+            shift = call.shift.data<C>(),
+            inverse_sum = call.inverse_sum.data<C>()](int64_t token) {
              loss[token] = C(0);
              if (target[token] == kIgnoreTarget) {
                return;
@@ -44,25 +38,26 @@ ComputeType<T> token_losses(const Tensor& logits,
              inverse_sum[token] = s.inverse_sum;
              loss[token] = math::log(s.sum) - (widen(row[target[token]]) - shift[token]);
            });
-  return row_sum<C>(tokens, [=](int64_t token) { return loss[token]; });
+  const C sum = row_sum<C>(tokens, [=](int64_t token) { return loss[token]; });
+  *result.count.data<int32_t>() = count;
+  *result.sum.data<C>() = sum;
+  *result.loss.data<C>() = count == 0              ? C(0)
+                           : call.weight.defined() ? sum * C(*call.weight.data<float>())
+                                                   : math::divide(sum, C(count));
 }
 
 // dlogits[c] = (p[c] - [c is the target]) * weight.
 template <class T>
-void logits_gradient(const Tensor& logits,
-                     const Tensor& targets,
-                     int64_t vocab,
-                     const TokenStatistics& statistics,
-                     ComputeType<T> weight,
-                     const GradSink& dlogits) {
+void cross_entropy_backward_cpu(const Call& call, ComputeType<T> weight, const GradSink& dlogits) {
   using C = ComputeType<T>;
-  const int64_t columns = logits.size(-1);
-  const T* x = logits.data<T>();
-  const int32_t* target = targets.data<int32_t>();
-  const C* shifts = statistics.shift.data<C>();
-  const C* inverse_sums = statistics.inverse_sum.data<C>();
+  const int64_t columns = call.logits.size(-1);
+  const int64_t vocab = call.vocab;
+  const T* x = call.logits.data<T>();
+  const int32_t* target = call.targets.data<int32_t>();
+  const C* shifts = call.shift.data<C>();
+  const C* inverse_sums = call.inverse_sum.data<C>();
   with_sink<T>(dlogits, [&]<bool accumulate>(auto* out) {
-    for_rows(targets.numel(), columns, [=](int64_t token) {
+    for_rows(call.targets.numel(), columns, [=](int64_t token) {
       auto* g = out + token * columns;
       const auto zero = [g](int64_t begin, int64_t end) {
         for (int64_t c = begin; c < end; ++c) {
@@ -90,44 +85,53 @@ void logits_gradient(const Tensor& logits,
   });
 }
 
+void backward(const Call& call, const Tensor& count, const Tensor& dy, const GradSink& dlogits) {
+  if (!dy.is_cpu()) {
+    if constexpr (kHasCuda) {
+      detail::cross_entropy_backward_cuda(call, count, dy, dlogits);
+    }
+    return;
+  }
+  dispatch_floating(call.logits.dtype(), "cross_entropy", [&]<class T>() {
+    using C = ComputeType<T>;
+    const C of_token = call.weight.defined()
+                           ? C(*call.weight.data<float>())
+                           : math::divide(C(1), C(std::max(*count.data<int32_t>(), 1)));
+    cross_entropy_backward_cpu<T>(call, *dy.data<C>() * of_token, dlogits);
+  });
+}
+
 }  // namespace
 
 CrossEntropy cross_entropy(const Tensor& logits,
                            const Tensor& targets,
                            const CrossEntropyOptions& options) {
   const int64_t vocab = check_targets("cross_entropy", logits, targets, options.vocab);
-  require_cpu("cross_entropy", logits);
-  const DType dtype = compute_dtype(logits.dtype());
-  Tensor weight = options.weight;
-  if (weight.defined()) {
-    check_tensor("cross_entropy", "weight", weight, DType::f32, {});
+  if (options.weight.defined()) {
+    check_tensor("cross_entropy", "weight", options.weight, DType::f32, {});
   }
-  const int32_t count = count_valid_targets("cross_entropy", targets, vocab);
-  const TokenStatistics statistics{Tensor::empty({targets.numel()}, dtype),
-                                   Tensor::empty({targets.numel()}, dtype)};
-
-  CrossEntropy result{
-      Tensor::empty({}, dtype), Tensor::empty({}, dtype), Tensor::from<int32_t>({count}, {})};
-  dispatch_floating(logits.dtype(), "cross_entropy", [&]<class T>() {
-    using C = ComputeType<T>;
-    const C sum = token_losses<T>(logits, targets, vocab, statistics);
-    *result.sum.data<C>() = sum;
-    *result.loss.data<C>() = count == 0         ? C(0)
-                             : weight.defined() ? sum * C(*weight.data<float>())
-                                                : math::divide(sum, C(count));
-  });
-
+  const DType dtype = compute_dtype(logits.dtype());
+  const Device device = logits.device();
+  const Shape tokens{targets.numel()};
+  const Call call{logits.detach(),
+                  targets,
+                  vocab,
+                  options.weight,
+                  Tensor::empty(tokens, dtype, device),
+                  Tensor::empty(tokens, dtype, device)};
+  CrossEntropy result{Tensor::empty({}, dtype, device),
+                      Tensor::empty({}, dtype, device),
+                      Tensor::empty({}, DType::i32, device)};
+  if (logits.is_cpu()) {
+    dispatch_floating(
+        logits.dtype(), "cross_entropy", [&]<class T>() { cross_entropy_cpu<T>(call, result); });
+  } else if constexpr (kHasCuda) {
+    detail::cross_entropy_cuda(call, result);
+  }
   record({logits},
          result.loss,
-         [logits = logits.detach(), targets, vocab, statistics, weight, count](
-             const Tensor& dy, const GradSink& dlogits) {
-           dispatch_floating(logits.dtype(), "cross_entropy", [&]<class T>() {
-             using C = ComputeType<T>;
-             const C of_token = weight.defined() ? C(*weight.data<float>())
-                                                 : math::divide(C(1), C(std::max(count, 1)));
-             logits_gradient<T>(
-                 logits, targets, vocab, statistics, *dy.data<C>() * of_token, dlogits);
-           });
+         [call, count = result.count](const Tensor& dy, const GradSink& dlogits) {
+           backward(call, count, dy, dlogits);
          });
   return result;
 }

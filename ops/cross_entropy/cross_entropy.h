@@ -4,7 +4,7 @@
 // through memory: the sum of the micro-batches' losses is then the loss of the whole step.
 #pragma once
 
-#include "core/tensor.h"
+#include "core/autograd.h"
 
 namespace halftone {
 
@@ -28,9 +28,31 @@ struct CrossEntropy {
 /// every target is ignored, loss and gradients are 0. Without a weight, loss is the mean over valid
 /// targets. Token losses meet in the row tree. Keeps logits and two f32 a token for backward, which
 /// recomputes the probabilities. Throws std::invalid_argument on a shape or dtype mismatch, or a
-/// target outside the vocabulary.
+/// target outside the vocabulary; on a GPU, where looking at targets would wait, such a target
+/// makes the loss and its own gradient NaN.
 CrossEntropy cross_entropy(const Tensor& logits,
                            const Tensor& targets,
                            const CrossEntropyOptions& options = {});
+
+namespace detail {
+
+/// A call's inputs, checked, and what backward needs of each token beside its logits:
+/// p[c] = e^(logits[c] - shift) * inverse_sum. Statistics are of the compute type.
+struct CrossEntropyCall {
+  Tensor logits;
+  Tensor targets;
+  int64_t vocab;
+  Tensor weight;  // may be undefined
+  Tensor shift;
+  Tensor inverse_sum;
+};
+
+void cross_entropy_cuda(const CrossEntropyCall& call, const CrossEntropy& result);
+void cross_entropy_backward_cuda(const CrossEntropyCall& call,
+                                 const Tensor& count,
+                                 const Tensor& dy,
+                                 const GradSink& dlogits);
+
+}  // namespace detail
 
 }  // namespace halftone

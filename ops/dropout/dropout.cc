@@ -27,18 +27,25 @@ void apply(const DropoutMask& mask, int64_t n, const T* in, S* out) {
 
 }  // namespace
 
-DropoutMask make_dropout_mask(std::string_view op, const Dropout& dropout) {
+CountedDropout count_dropout(std::string_view op, const Dropout& dropout) {
   const float p = dropout.p;
   HALFTONE_CHECK(p >= 0.0f && p <= 1.0f, op, ": dropout probability ", p, " is outside [0, 1]");
   if (p == 0.0f) {
     return {};
   }
-  const Tensor& counters = dropout.random.counters;
-  check_tensor(op, "dropout's counters", counters, DType::i64, {2});
-  require_cpu(op, counters);
-  return {dropout.random.stream(dropout.purpose),
+  check_tensor(op, "dropout's counters", dropout.random.counters, DType::i64, {2});
+  return {dropout.random.counted(dropout.purpose),
           static_cast<uint64_t>(std::nearbyint(static_cast<double>(p) * 0x1p32)),
           p == 1.0f ? 0.0f : 1.0f / (1.0f - p)};
+}
+
+DropoutMask make_dropout_mask(std::string_view op, const Dropout& dropout) {
+  const CountedDropout counted = count_dropout(op, dropout);
+  if (counted.threshold == 0) {
+    return {};
+  }
+  require_cpu(op, dropout.random.counters);
+  return {counted.draws.now(), counted.threshold, counted.scale};
 }
 
 void dropout_factors(const DropoutMask& mask, uint64_t first, int64_t n, float* factors) {
@@ -62,19 +69,35 @@ Tensor dropout(const Tensor& x, const Dropout& dropout, bool training) {
   if (!training || dropout.p == 0.0f) {
     return x;
   }
-  require_cpu("dropout", x);
-  const DropoutMask mask = make_dropout_mask("dropout", dropout);
   Tensor y = empty_like(x);
-  dispatch_floating(x.dtype(), "dropout", [&]<class T>() {
-    apply<false>(mask, x.numel(), x.data<T>(), y.data<T>());
-  });
-  record({x}, y, [mask](const Tensor& dy, const GradSink& dx) {
-    dispatch_floating(dy.dtype(), "dropout", [&]<class T>() {
-      with_sink<T>(dx, [&]<bool accumulate>(auto* out) {
-        apply<accumulate>(mask, dy.numel(), dy.data<T>(), out);
+  if (x.is_cpu()) {
+    const DropoutMask mask = make_dropout_mask("dropout", dropout);
+    dispatch_floating(x.dtype(), "dropout", [&]<class T>() {
+      apply<false>(mask, x.numel(), x.data<T>(), y.data<T>());
+    });
+    record({x}, y, [mask](const Tensor& dy, const GradSink& dx) {
+      dispatch_floating(dy.dtype(), "dropout", [&]<class T>() {
+        with_sink<T>(dx, [&]<bool accumulate>(auto* out) {
+          apply<accumulate>(mask, dy.numel(), dy.data<T>(), out);
+        });
       });
     });
-  });
+  } else if constexpr (kHasCuda) {
+    const CountedDropout now = count_dropout("dropout", dropout);
+    HALFTONE_CHECK(dropout.random.counters.device() == x.device(),
+                   "dropout: the counters live on ",
+                   to_string(dropout.random.counters.device()),
+                   ", x on ",
+                   to_string(x.device()));
+    const Tensor counters = empty_like(dropout.random.counters);  // as they are now, for backward
+    copy(dropout.random.counters, counters);
+    const CountedDropout counted{
+        {now.draws.key, counters.data<int64_t>()}, now.threshold, now.scale};
+    detail::dropout_cuda(counted, x, y, false);
+    record({x}, y, [counted, counters](const Tensor& dy, const GradSink& dx) {
+      detail::dropout_cuda(counted, dy, dx.buffer, dx.accumulate);
+    });
+  }
   return y;
 }
 

@@ -102,6 +102,20 @@ void position_gradient(const Tensor& tokens, const Tensor& dy, const GradSink& d
   Rows<C>(dpositions.buffer, row_elements).store(0, sums.data(), dpositions.accumulate);
 }
 
+void check_tokens(const Tensor& tokens, int64_t vocab) {
+  for (int64_t n = 0; n < tokens.numel(); ++n) {
+    const int32_t token = tokens.data<int32_t>()[n];
+    HALFTONE_CHECK(token >= 0 && token < vocab,
+                   "embedding: token ",
+                   token,
+                   " at place ",
+                   n,
+                   " is outside [0, ",
+                   vocab,
+                   ")");
+  }
+}
+
 }  // namespace
 
 Tensor embedding(const Tensor& tokens,
@@ -116,7 +130,11 @@ Tensor embedding(const Tensor& tokens,
                  ", expected i32");
   HALFTONE_CHECK(
       table.rank() == 2, "embedding: table has shape ", table.shape(), ", expected [V, C]");
-  require_cpu("embedding", table);
+  HALFTONE_CHECK(tokens.device() == table.device(),
+                 "embedding: tokens live on ",
+                 to_string(tokens.device()),
+                 ", the table on ",
+                 to_string(table.device()));
   const DType out = dtype.value_or(table.dtype());
   HALFTONE_CHECK(is_floating(out) && (out == DType::f64) == (table.dtype() == DType::f64),
                  "embedding: y cannot be ",
@@ -139,33 +157,35 @@ Tensor embedding(const Tensor& tokens,
                    "] for tokens [B, T], which are ",
                    tokens.shape());
   }
-  for (int64_t n = 0; n < tokens.numel(); ++n) {
-    const int32_t token = tokens.data<int32_t>()[n];
-    HALFTONE_CHECK(token >= 0 && token < table.size(0),
-                   "embedding: token ",
-                   token,
-                   " at place ",
-                   n,
-                   " is outside [0, ",
-                   table.size(0),
-                   ")");
-  }
-
   std::vector<int64_t> dims = tokens.shape().dims();
   dims.push_back(table.size(1));
   Tensor y = Tensor::empty(Shape(std::move(dims)), out, table.device());
-  dispatch_compute(out, [&]<class C>() { forward<C>(tokens, table, positions, y); });
+  if (table.is_cpu()) {
+    check_tokens(tokens, table.size(0));
+    dispatch_compute(out, [&]<class C>() { forward<C>(tokens, table, positions, y); });
+  } else if constexpr (kHasCuda) {
+    detail::embedding_cuda(tokens, table, positions, y);
+  }
   record({table, positions},
          y,
          [tokens](const Tensor& dy, const GradSink& dtable, const GradSink& dpositions) {
-           dispatch_compute(dy.dtype(), [&]<class C>() {
+           if (dy.is_cpu()) {
+             dispatch_compute(dy.dtype(), [&]<class C>() {
+               if (dtable) {
+                 table_gradient<C>(tokens, dy, dtable);
+               }
+               if (dpositions) {
+                 position_gradient<C>(tokens, dy, dpositions);
+               }
+             });
+           } else if constexpr (kHasCuda) {
              if (dtable) {
-               table_gradient<C>(tokens, dy, dtable);
+               detail::table_gradient_cuda(tokens, dy, dtable);
              }
              if (dpositions) {
-               position_gradient<C>(tokens, dy, dpositions);
+               detail::position_gradient_cuda(tokens, dy, dpositions);
              }
-           });
+           }
          });
   return y;
 }

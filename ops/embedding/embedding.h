@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "core/tensor.h"
+#include "core/autograd.h"
 
 namespace halftone {
 
@@ -14,10 +14,20 @@ namespace halftone {
 ///   once
 /// Gradients: a table row gets the sum of dy over its tokens in ascending order, in f32, whatever
 /// the threads; a position's is the column tree over the batch. Keeps the tokens for backward.
-/// Throws std::invalid_argument on a shape or dtype mismatch, and names a token out of range.
+/// Throws std::invalid_argument on a shape or dtype mismatch, and names a token out of range; on a
+/// GPU, where looking at tokens would wait, its row of y is NaN and it is left out of the gradient.
 Tensor embedding(const Tensor& tokens,
                  const Tensor& table,
                  const Tensor& positions = {},
                  std::optional<DType> dtype = {});
+
+namespace detail {
+void embedding_cuda(const Tensor& tokens,
+                    const Tensor& table,
+                    const Tensor& positions,
+                    const Tensor& y);
+void table_gradient_cuda(const Tensor& tokens, const Tensor& dy, const GradSink& dtable);
+void position_gradient_cuda(const Tensor& tokens, const Tensor& dy, const GradSink& dpositions);
+}  // namespace detail
 
 }  // namespace halftone

@@ -195,16 +195,19 @@ void check_norm(const Norm& norm, const Tensor& x) {
                  " where x is ",
                  x.dtype());
   HALFTONE_CHECK(norm.eps >= 0.0f, norm.op, ": eps is ", norm.eps, ", expected 0 or more");
-  require_cpu(norm.op, x);
 }
 
 Tensor normalize(const Norm& norm, const Tensor& x, const Tensor& residual, const Tensor& branch) {
   const DType compute = compute_dtype(x.dtype());
-  const NormStatistics statistics{Tensor::empty({num_rows(x)}, compute),
-                                  Tensor::empty({num_rows(x)}, compute)};
+  const NormStatistics statistics{Tensor::empty({num_rows(x)}, compute, x.device()),
+                                  Tensor::empty({num_rows(x)}, compute, x.device())};
   Tensor y = empty_like(x, norm.dtype);
-  dispatch_compute(x.dtype(),
-                   [&]<class C>() { forward<C>(norm, x, residual, branch, statistics, y); });
+  if (x.is_cpu()) {
+    dispatch_compute(x.dtype(),
+                     [&]<class C>() { forward<C>(norm, x, residual, branch, statistics, y); });
+  } else if constexpr (kHasCuda) {
+    detail::normalize_cuda(norm, x, residual, branch, statistics, y);
+  }
   Norm kept = norm;
   kept.gamma = norm.gamma.detach();
   kept.beta = Tensor();
@@ -212,9 +215,13 @@ Tensor normalize(const Norm& norm, const Tensor& x, const Tensor& residual, cons
          y,
          [kept, x = x.detach(), statistics](
              const Tensor& dy, const GradSink& dx, const GradSink& dgamma, const GradSink& dbeta) {
-           dispatch_compute(x.dtype(), [&]<class C>() {
-             backward_pass<C>(kept, x, statistics, dy, dx, dgamma, dbeta);
-           });
+           if (x.is_cpu()) {
+             dispatch_compute(x.dtype(), [&]<class C>() {
+               backward_pass<C>(kept, x, statistics, dy, dx, dgamma, dbeta);
+             });
+           } else if constexpr (kHasCuda) {
+             detail::normalize_backward_cuda(kept, x, statistics, dy, dx, dgamma, dbeta);
+           }
          });
   return y;
 }

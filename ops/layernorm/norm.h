@@ -38,4 +38,21 @@ Tensor normalize(const Norm& norm,
                  const Tensor& residual = {},
                  const Tensor& branch = {});
 
+namespace detail {
+
+void normalize_cuda(const Norm& norm,
+                    const Tensor& x,
+                    const Tensor& residual,
+                    const Tensor& branch,
+                    const NormStatistics& statistics,
+                    const Tensor& y);
+void normalize_backward_cuda(const Norm& norm,
+                             const Tensor& x,
+                             const NormStatistics& statistics,
+                             const Tensor& dy,
+                             const GradSink& dx,
+                             const GradSink& dgamma,
+                             const GradSink& dbeta);
+
+}  // namespace detail
 }  // namespace halftone

@@ -6,7 +6,7 @@ namespace halftone {
 
 Tensor mul(const Tensor& a, const Tensor& b) {
   const BroadcastPlan plan = plan_broadcast("mul", a, b);
-  Tensor y = broadcast_map("mul", plan, a, b, [](auto u, auto v) { return u * v; });
+  Tensor y = broadcast_map<detail::Mul>("mul", plan, a, b);
   record({a, b},
          y,
          [plan, a = a.detach(), b = b.detach()](

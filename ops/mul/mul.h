@@ -12,4 +12,13 @@ namespace halftone {
 /// backward. Throws std::invalid_argument where dtypes differ or shapes do not meet.
 Tensor mul(const Tensor& a, const Tensor& b);
 
+namespace detail {
+struct Mul {
+  template <class T>
+  HALFTONE_HD T operator()(T u, T v) const {
+    return u * v;
+  }
+};
+}  // namespace detail
+
 }  // namespace halftone

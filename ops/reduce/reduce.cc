@@ -7,12 +7,7 @@
 namespace halftone {
 namespace {
 
-// x as [rows, columns]. Element (r, c) goes to output r over the last axis, to c over the leading
-// one, to 0 over all.
-struct View {
-  int64_t rows;
-  int64_t columns;
-};
+using View = detail::ReduceView;
 
 View view_of(const Tensor& x, Over over) {
   if (over == Over::all) {
@@ -91,19 +86,26 @@ Tensor reduce(std::string_view op, const Tensor& x, Over over, bool averages) {
   check_floating(op, "x", x);
   HALFTONE_CHECK(
       over == Over::all || x.rank() >= 1, op, ": x is a scalar, expected an axis to reduce over");
-  require_cpu(op, x);
   const View view = view_of(x, over);
   const int64_t terms = over == Over::leading ? view.rows : view.columns;
   const double divisor = averages ? static_cast<double>(terms) : 1.0;
-  Tensor y = Tensor::empty(output_shape(x, over), compute_dtype(x.dtype()));
-  dispatch_floating(x.dtype(), op, [&]<class T>() {
-    reduce_cpu<T>(x, over, view, static_cast<ComputeType<T>>(divisor), y);
-  });
+  Tensor y = Tensor::empty(output_shape(x, over), compute_dtype(x.dtype()), x.device());
+  if (x.is_cpu()) {
+    dispatch_floating(x.dtype(), op, [&]<class T>() {
+      reduce_cpu<T>(x, over, view, static_cast<ComputeType<T>>(divisor), y);
+    });
+  } else if constexpr (kHasCuda) {
+    detail::reduce_cuda(x, over, view, divisor, y);
+  }
   record(
       {x}, y, [over, view, divisor, op, dtype = x.dtype()](const Tensor& dy, const GradSink& dx) {
-        dispatch_floating(dtype, op, [&]<class T>() {
-          repeat<T>(dy, over, view, static_cast<ComputeType<T>>(divisor), dx);
-        });
+        if (dy.is_cpu()) {
+          dispatch_floating(dtype, op, [&]<class T>() {
+            repeat<T>(dy, over, view, static_cast<ComputeType<T>>(divisor), dx);
+          });
+        } else if constexpr (kHasCuda) {
+          detail::reduce_gradient_cuda(dy, over, view, divisor, dx);
+        }
       });
   return y;
 }

@@ -2,7 +2,7 @@
 // sum in 16 bits would stop growing.
 #pragma once
 
-#include "core/tensor.h"
+#include "core/autograd.h"
 
 namespace halftone {
 
@@ -20,5 +20,20 @@ Tensor sum(const Tensor& x, Over over = Over::all);
 
 /// The sum divided by the number of elements in it; NaN for none.
 Tensor mean(const Tensor& x, Over over = Over::all);
+
+namespace detail {
+
+/// x as [rows, columns]. Element (r, c) goes to output r over the last axis, to c over the leading
+/// one, to 0 over all.
+struct ReduceView {
+  int64_t rows;
+  int64_t columns;
+};
+
+void reduce_cuda(const Tensor& x, Over over, ReduceView view, double divisor, const Tensor& y);
+void reduce_gradient_cuda(
+    const Tensor& dy, Over over, ReduceView view, double divisor, const GradSink& dx);
+
+}  // namespace detail
 
 }  // namespace halftone

@@ -1,5 +1,6 @@
 #include "ops/residual_layernorm/residual_layernorm.h"
 
+#include "ops/cast/cast.h"
 #include "ops/layernorm/norm.h"
 #include "ops/rows.h"
 
@@ -16,28 +17,40 @@ void check_join(std::string_view op, const Tensor& residual, const Tensor& branc
                  residual.dtype(),
                  ", branch is ",
                  branch.dtype());
-  require_cpu(op, residual);
+  HALFTONE_CHECK(residual.device() == branch.device(),
+                 op,
+                 ": residual lives on ",
+                 to_string(residual.device()),
+                 ", branch on ",
+                 to_string(branch.device()));
+}
+
+void residual_add_cpu(const Tensor& residual, const Tensor& branch, const Tensor& sum) {
+  const int64_t columns = residual.rank() == 0 ? 1 : residual.size(-1);
+  dispatch_compute(residual.dtype(), [&]<class C>() {
+    const Rows<C> a(residual, columns);
+    const Rows<C> b(branch, columns);
+    const Rows<C> out(sum, columns);
+    for_rows(num_rows(residual), columns, [&](int64_t row) {
+      thread_local std::vector<C> scratch;
+      scratch.resize(static_cast<size_t>(2 * columns));
+      C* v = scratch.data();
+      C* w = v + columns;
+      a.load(row, v);
+      b.load(row, w);
+      for (int64_t i = 0; i < columns; ++i) {
+        v[i] += w[i];
+      }
+      out.store(row, v);
+    });
+  });
 }
 
 // Gives the gradient of residual + branch to either.
 void record_join(const Tensor& residual, const Tensor& branch, Tensor& sum) {
   record({residual, branch}, sum, [](const Tensor& dy, const GradSink& dr, const GradSink& db) {
-    const int64_t columns = dy.rank() == 0 ? 1 : dy.size(-1);
-    dispatch_compute(dy.dtype(), [&]<class C>() {
-      for (const GradSink* sink : {&dr, &db}) {
-        if (!*sink) {
-          continue;
-        }
-        const Rows<C> from(dy, columns);
-        const Rows<C> to(sink->buffer, columns);
-        for_rows(num_rows(dy), columns, [&](int64_t row) {
-          thread_local std::vector<C> values;
-          values.resize(static_cast<size_t>(columns));
-          from.load(row, values.data());
-          to.store(row, values.data(), sink->accumulate);
-        });
-      }
-    });
+    convert_gradient(dy, dr);
+    convert_gradient(dy, db);
   });
 }
 
@@ -66,24 +79,11 @@ ResidualLayernorm residual_layernorm(const Tensor& residual,
 Tensor residual_add(const Tensor& residual, const Tensor& branch) {
   check_join("residual_add", residual, branch);
   Tensor sum = empty_like(residual);
-  const int64_t columns = residual.rank() == 0 ? 1 : residual.size(-1);
-  dispatch_compute(residual.dtype(), [&]<class C>() {
-    const Rows<C> a(residual, columns);
-    const Rows<C> b(branch, columns);
-    const Rows<C> out(sum, columns);
-    for_rows(num_rows(residual), columns, [&](int64_t row) {
-      thread_local std::vector<C> scratch;
-      scratch.resize(static_cast<size_t>(2 * columns));
-      C* v = scratch.data();
-      C* w = v + columns;
-      a.load(row, v);
-      b.load(row, w);
-      for (int64_t i = 0; i < columns; ++i) {
-        v[i] += w[i];
-      }
-      out.store(row, v);
-    });
-  });
+  if (residual.is_cpu()) {
+    residual_add_cpu(residual, branch, sum);
+  } else if constexpr (kHasCuda) {
+    detail::residual_add_cuda(residual, branch, sum);
+  }
   record_join(residual, branch, sum);
   return sum;
 }

@@ -31,4 +31,8 @@ ResidualLayernorm residual_layernorm(const Tensor& residual,
 /// whose norm is not a layernorm.
 Tensor residual_add(const Tensor& residual, const Tensor& branch);
 
+namespace detail {
+void residual_add_cuda(const Tensor& residual, const Tensor& branch, const Tensor& sum);
+}  // namespace detail
+
 }  // namespace halftone

@@ -50,11 +50,19 @@ void softmax_backward_cpu(const Tensor& y, const Tensor& dy, const GradSink& dx)
 Tensor softmax(const Tensor& x) {
   check_floating("softmax", "x", x);
   HALFTONE_CHECK(x.rank() >= 1, "softmax: x is a scalar, expected at least one axis");
-  require_cpu("softmax", x);
   Tensor y = empty_like(x);
-  dispatch_floating(x.dtype(), "softmax", [&]<class T>() { softmax_cpu<T>(x, y); });
+  if (x.is_cpu()) {
+    dispatch_floating(x.dtype(), "softmax", [&]<class T>() { softmax_cpu<T>(x, y); });
+  } else if constexpr (kHasCuda) {
+    detail::softmax_cuda(x, y);
+  }
   record({x}, y, [y = y.detach()](const Tensor& dy, const GradSink& dx) {
-    dispatch_floating(y.dtype(), "softmax", [&]<class T>() { softmax_backward_cpu<T>(y, dy, dx); });
+    if (y.is_cpu()) {
+      dispatch_floating(
+          y.dtype(), "softmax", [&]<class T>() { softmax_backward_cpu<T>(y, dy, dx); });
+    } else if constexpr (kHasCuda) {
+      detail::softmax_backward_cuda(y, dy, dx);
+    }
   });
   return y;
 }

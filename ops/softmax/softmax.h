@@ -1,7 +1,7 @@
 // Softmax over the last axis.
 #pragma once
 
-#include "core/tensor.h"
+#include "core/autograd.h"
 
 namespace halftone {
 
@@ -11,5 +11,10 @@ namespace halftone {
 /// +infinity makes its row NaN. Keeps y for backward. Throws std::invalid_argument on another dtype
 /// or a scalar.
 Tensor softmax(const Tensor& x);
+
+namespace detail {
+void softmax_cuda(const Tensor& x, const Tensor& y);
+void softmax_backward_cuda(const Tensor& y, const Tensor& dy, const GradSink& dx);
+}  // namespace detail
 
 }  // namespace halftone

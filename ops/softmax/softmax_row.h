@@ -1,4 +1,5 @@
-// Softmax of one row on the CPU, shared by softmax, cross-entropy and attention. Maximum and sum
+// Softmax of one row on the CPU, shared by softmax, cross-entropy and attention (a GPU's is in
+// softmax_row.cuh). Maximum and sum
 // are those of core/reduce.h, so trailing elements of -infinity change no bit: a causal row may
 // stop at its last visible element.
 #pragma once
@@ -21,7 +22,7 @@ struct SoftmaxRow {
 
 /// What e^(x - max) is taken against: a fully masked row would give (-inf) - (-inf).
 template <class C>
-C softmax_shift(C max) {
+HALFTONE_HD C softmax_shift(C max) {
   return max == -std::numeric_limits<C>::infinity() ? C(0) : max;
 }
 

@@ -1,0 +1,147 @@
+// The reduction trees of core/reduce.h over whole tensors on a GPU. value(row, column) gives an
+// element in FP32; sums are FP32, divided by `divisor` where it is not 1.
+#pragma once
+
+#include "core/cuda/launch.cuh"
+#include "core/cuda/reduce.cuh"
+#include "core/math.h"
+#include "core/tensor.h"
+
+namespace halftone::device {
+
+inline constexpr int kMaxRowWarps = 16;     // warps that share a row, a chunk at a time
+inline constexpr int kColumnsOfBlock = 32;  // columns whose panel a block sums
+inline constexpr int kSixteens = kColumnPanel / 16;
+
+__device__ inline float quotient(float sum, float divisor) {
+  return divisor == 1.0f ? sum : math::divide(sum, divisor);
+}
+
+/// A block takes a row; shared memory holds its chunks' sums.
+template <class Value>
+__global__ void row_sums_kernel(
+    int64_t rows, int64_t columns, Value value, float divisor, float* sums) {
+  extern __shared__ float chunk_sums[];
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const float sum = block_row_sum<float>(
+        columns, [&](int64_t i) { return value(row, i); }, chunk_sums);
+    if (threadIdx.x == 0) {
+      sums[row] = quotient(sum, divisor);
+    }
+    __syncthreads();  // before the next row's chunks overwrite this one's
+  }
+}
+
+/// A warp takes a chunk of the only row.
+template <class Value>
+__global__ void chunk_sums_kernel(int64_t n, Value value, float* sums) {
+  const int64_t chunks = (n + kRowChunk - 1) / kRowChunk;
+  const int64_t warps = int64_t{gridDim.x} * blockDim.x / kWarpSize;
+  for (int64_t chunk = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarpSize; chunk < chunks;
+       chunk += warps) {
+    const int64_t begin = chunk * kRowChunk;
+    const float sum = warp_chunk_sum<float>(
+        chunk_length(n, begin), [&](int64_t i) { return value(int64_t{0}, begin + i); });
+    if (threadIdx.x % kWarpSize == 0) {
+      sums[chunk] = sum;
+    }
+  }
+}
+
+/// A block of 32 x 8 threads sums 32 columns of a panel, a thread 16 rows of a column.
+template <class Value>
+__global__ void panel_sums_kernel(int64_t rows, int64_t columns, Value value, float* panels) {
+  __shared__ float sixteens[kSixteens][kColumnsOfBlock];
+  const int lane = static_cast<int>(threadIdx.x) % kColumnsOfBlock;
+  const int sixteen = static_cast<int>(threadIdx.x) / kColumnsOfBlock;
+  const int64_t column_blocks = (columns + kColumnsOfBlock - 1) / kColumnsOfBlock;
+  const int64_t tasks = (rows + kColumnPanel - 1) / kColumnPanel * column_blocks;
+  for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+    const int64_t panel = task / column_blocks;
+    const int64_t column = task % column_blocks * kColumnsOfBlock + lane;
+    const int64_t first = panel * kColumnPanel + 16 * sixteen;
+    if (column < columns) {
+      sixteens[sixteen][lane] =
+          sixteen_row_sum<float>(rows - first, [&](int64_t r) { return value(first + r, column); });
+    }
+    __syncthreads();
+    if (sixteen == 0 && column < columns) {
+      panels[panel * columns + column] = panel_of_sixteens(&sixteens[0][lane], kColumnsOfBlock);
+    }
+    __syncthreads();
+  }
+}
+
+/// sums[c] = the panels' sums of column c, added in ascending order.
+template <class T>
+__global__ void add_panels_kernel(
+    int64_t panels, int64_t columns, const T* partial, T divisor, T* sums) {
+  const int64_t threads = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; c < columns; c += threads) {
+    T sum = panels == 0 ? T(0) : partial[c];
+    for (int64_t panel = 1; panel < panels; ++panel) {
+      sum += partial[panel * columns + c];
+    }
+    sums[c] = quotient(sum, divisor);
+  }
+}
+
+/// The grid whose blocks take a row each.
+inline cuda::Grid grid_of_rows(int64_t rows, int64_t columns) {
+  const int64_t chunks = std::max<int64_t>(1, (columns + kRowChunk - 1) / kRowChunk);
+  const int warps = static_cast<int>(std::min<int64_t>(chunks, kMaxRowWarps));
+  return {
+      cuda::blocks_for(rows, 1), warps * kWarpSize, static_cast<size_t>(chunks) * sizeof(float)};
+}
+
+/// sums[row] = the row tree of row `row`.
+template <class Value>
+void row_sums(int64_t rows, int64_t columns, const Value& value, float divisor, float* sums) {
+  cuda::launch(
+      row_sums_kernel<Value>, grid_of_rows(rows, columns), rows, columns, value, divisor, sums);
+}
+
+struct Stored {
+  const float* values;
+  __device__ float operator()(int64_t, int64_t i) const { return values[i]; }
+};
+
+/// sums[0] = the flat tree of value(0, 0) to value(0, n - 1).
+template <class Value>
+void flat_sum(int64_t n, const Value& value, float divisor, float* sum, Device device) {
+  const int64_t chunks = (n + kRowChunk - 1) / kRowChunk;
+  const Tensor partial = Tensor::empty({chunks}, DType::f32, device, MemoryCategory::workspace);
+  constexpr int kThreads = 256;
+  cuda::launch(chunk_sums_kernel<Value>,
+               {cuda::blocks_for(chunks, kThreads / kWarpSize), kThreads},
+               n,
+               value,
+               partial.data<float>());
+  row_sums(1, chunks, Stored{partial.data<float>()}, divisor, sum);
+}
+
+/// sums[c] = the column tree of column c.
+template <class Value>
+void column_sums(
+    int64_t rows, int64_t columns, const Value& value, float divisor, float* sums, Device device) {
+  const int64_t panels = (rows + kColumnPanel - 1) / kColumnPanel;
+  const int64_t column_blocks = (columns + kColumnsOfBlock - 1) / kColumnsOfBlock;
+  const Tensor partial =
+      Tensor::empty({panels, columns}, DType::f32, device, MemoryCategory::workspace);
+  cuda::launch(panel_sums_kernel<Value>,
+               {cuda::blocks_for(panels * column_blocks, 1), kSixteens * kColumnsOfBlock},
+               rows,
+               columns,
+               value,
+               partial.data<float>());
+  constexpr int kThreads = 128;
+  cuda::launch(add_panels_kernel<float>,
+               {cuda::blocks_for(columns, kThreads), kThreads},
+               panels,
+               columns,
+               partial.data<float>(),
+               divisor,
+               sums);
+}
+
+}  // namespace halftone::device
