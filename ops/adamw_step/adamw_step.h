@@ -6,6 +6,7 @@
 // Source: Loshchilov & Hutter 2019, arXiv:1711.05101; Kingma & Ba 2015, arXiv:1412.6980.
 #pragma once
 
+#include "core/math.h"
 #include "ops/weight_update/weight_update.h"
 
 namespace halftone {
@@ -26,5 +27,23 @@ void adamw_step(const ParameterBuffers& buffers,
                 const Tensor& schedule,
                 const AdamWOptions& options,
                 StepState& state);
+
+namespace detail {
+struct AdamWRule {
+  static constexpr size_t kMoments = 2;
+  AdamWOptions options;
+
+  HALFTONE_HD void operator()(
+      const ScheduleRow& row, float u, bool decays, float& w, float (&moments)[kMoments]) const {
+    float& m = moments[0];
+    float& v = moments[1];
+    const float keep = decays ? 1.0f - row.lr * options.weight_decay : 1.0f;
+    m = options.beta1 * m + (1.0f - options.beta1) * u;
+    v = options.beta2 * v + (1.0f - options.beta2) * (u * u);
+    const float denominator = math::sqrt(v) * row.c2 + options.eps;
+    w = w * keep - row.lr * math::divide(m * row.c1, denominator);
+  }
+};
+}  // namespace detail
 
 }  // namespace halftone

@@ -73,8 +73,8 @@ void finite_norm(const Tensor& gradients, StepState& state) {
                  ", expected f32 [n]");
   if (gradients.is_cpu()) {
     finite_norm_cpu(gradients.data<float>(), gradients.numel(), state.scalars());
-  } else {
-    throw_not_on_gpu("finite_norm");
+  } else if constexpr (kHasCuda) {
+    detail::finite_norm_cuda(gradients, state);
   }
 }
 

@@ -14,4 +14,8 @@ namespace halftone {
 /// Throws std::invalid_argument on another dtype or rank.
 void finite_norm(const Tensor& gradients, StepState& state);
 
+namespace detail {
+void finite_norm_cuda(const Tensor& gradients, StepState& state);
+}  // namespace detail
+
 }  // namespace halftone

@@ -23,4 +23,19 @@ void sgd_step(const ParameterBuffers& buffers,
               const SgdOptions& options,
               StepState& state);
 
+namespace detail {
+struct SgdRule {
+  static constexpr size_t kMoments = 1;
+  SgdOptions options;
+
+  HALFTONE_HD void operator()(
+      const ScheduleRow& row, float u, bool decays, float& w, float (&moments)[kMoments]) const {
+    float& b = moments[0];
+    const float keep = decays ? 1.0f - row.lr * options.weight_decay : 1.0f;
+    b = options.momentum * b + u;
+    w = w * keep - row.lr * b;
+  }
+};
+}  // namespace detail
+
 }  // namespace halftone

@@ -69,7 +69,7 @@ class StepState {
   StepState(const StepRules& rules, Device device);
 
   const StepRules& rules() const { return rules_; }
-  /// On the CPU; a device's kernels take raw().
+  /// In the memory of the device: host code may follow them on the CPU alone.
   StepScalars& scalars() const;
   StepRecord* records() const;
   const Tensor& memory() const { return memory_; }

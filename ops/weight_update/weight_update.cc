@@ -1,7 +1,5 @@
 #include "ops/weight_update/weight_update.h"
 
-#include <algorithm>
-
 #include "core/check.h"
 
 namespace halftone {
@@ -54,17 +52,19 @@ void check_buffers(std::string_view op, const ParameterBuffers& buffers) {
       "]");
 }
 
-ScheduleRow schedule_row(std::string_view op, const Tensor& schedule, int64_t update) {
+ScheduleTable schedule_table(std::string_view op, const Tensor& schedule, Device device) {
   HALFTONE_CHECK(schedule.dtype() == DType::f32 && schedule.rank() == 2 && schedule.size(0) > 0 &&
-                     schedule.size(1) == 3,
+                     schedule.size(1) == 3 && schedule.device() == device,
                  op,
                  ": the schedule is ",
                  schedule.dtype(),
                  " ",
                  schedule.shape(),
-                 ", expected f32 [updates, 3]");
-  const float* row = schedule.data<float>() + 3 * std::min(update, schedule.size(0) - 1);
-  return {row[0], row[1], row[2]};
+                 " on ",
+                 to_string(schedule.device()),
+                 ", expected f32 [updates, 3] on ",
+                 to_string(device));
+  return {schedule.data<float>(), schedule.size(0)};
 }
 
 }  // namespace halftone

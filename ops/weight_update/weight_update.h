@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <string_view>
@@ -41,11 +42,49 @@ struct ScheduleRow {
   float c2;  // 1 / sqrt(1 - beta2^t)
 };
 
-/// The row of an update, the last row beyond the end. Throws std::invalid_argument unless the table
-/// is f32 [rows >= 1, 3] on the CPU.
-ScheduleRow schedule_row(std::string_view op, const Tensor& schedule, int64_t update);
+/// The table, in the memory of the device that trains.
+struct ScheduleTable {
+  const float* values;
+  int64_t rows;
+
+  /// The row of an update, the last row beyond the end.
+  HALFTONE_HD ScheduleRow row(int64_t update) const {
+    const float* at = values + 3 * (update < rows ? update : rows - 1);
+    return {at[0], at[1], at[2]};
+  }
+};
+
+/// Throws std::invalid_argument unless the table is f32 [rows >= 1, 3] on `device`.
+ScheduleTable schedule_table(std::string_view op, const Tensor& schedule, Device device);
 
 namespace detail {
+
+inline constexpr std::string_view kWeightUpdatePurpose = "weight_update";
+
+/// update_weights_cpu on a GPU: defined in ops/weight_update/weight_update.cuh, instantiated by
+/// each optimizer's .cu.
+template <class Rule>
+void update_weights_cuda(const ParameterBuffers& buffers,
+                         const std::array<float*, Rule::kMoments>& moments,
+                         const ScheduleTable& schedule,
+                         const Rule& rule,
+                         StepState& state);
+
+/// Calls body(weights, copies) with the elements as they are stored; copies are null without.
+template <class Body>
+void with_weights(const ParameterBuffers& buffers, const Body& body) {
+  if (buffers.weights.dtype() == DType::bf16) {
+    body(buffers.weights.data<BFloat16>(), static_cast<BFloat16*>(nullptr));
+  } else if (buffers.weights.dtype() == DType::f16) {
+    body(buffers.weights.data<Half>(), static_cast<Half*>(nullptr));
+  } else if (!buffers.copies.defined()) {
+    body(buffers.weights.data<float>(), static_cast<BFloat16*>(nullptr));
+  } else if (buffers.copies.dtype() == DType::bf16) {
+    body(buffers.weights.data<float>(), buffers.copies.data<BFloat16>());
+  } else {
+    body(buffers.weights.data<float>(), buffers.copies.data<Half>());
+  }
+}
 
 template <class T>
 void load_weights(const T* weights, float (&w)[kParameterAlignment]) {
@@ -85,37 +124,49 @@ void store_weights(const float (&w)[kParameterAlignment],
 
 }  // namespace detail
 
-/// Applies `rule` to all weights, 64 at a time, unless the step is skipped; counts lost updates.
-/// rule(first, u, w, decays) turns the 64 weights w (FP32) from offset `first` on into their
-/// successors; u is the gradient, unscaled and clipped.
+/// Applies an optimizer's rule to all weights on the CPU, 64 at a time, unless the step is skipped;
+/// counts lost updates. rule(row, u, decays, w, moments) turns the weight w (FP32) and its moments
+/// into their successors; u is the gradient, unscaled and clipped. moments[k] are f32 [n].
 template <class Rule>
-void update_weights_cpu(const ParameterBuffers& buffers, StepState& state, const Rule& rule) {
+void update_weights_cpu(const ParameterBuffers& buffers,
+                        const std::array<float*, Rule::kMoments>& moments,
+                        const ScheduleTable& schedule,
+                        const Rule& rule,
+                        StepState& state) {
   StepScalars& s = state.scalars();
   if (s.apply == 0) {
     return;
   }
-  const RandomStream stream{philox_key(buffers.random.seed, "weight_update"),
+  const RandomStream stream{philox_key(buffers.random.seed, detail::kWeightUpdatePurpose),
                             static_cast<uint32_t>(s.iteration)};
+  const ScheduleRow row = schedule.row(s.update);
   const float* gradients = buffers.gradients.data<float>();
   const uint8_t* decays = buffers.decays.data<uint8_t>();
   const float unscale = s.unscale;
   const float clip = s.clip_factor;
   std::atomic<int64_t> lost_updates{0};
 
-  const auto run = [&]<class T, class C>(T* weights, C* copies) {
+  detail::with_weights(buffers, [&]<class T, class C>(T* weights, C* copies) {
     constexpr int64_t kGrain = 128;  // blocks of 64 that a thread picks at a time
     const int64_t num_blocks = buffers.gradients.numel() / kParameterAlignment;
     parallel_for_range(num_blocks, kGrain, [&](int64_t begin, int64_t end) {
       int64_t lost = 0;
       for (int64_t block = begin; block < end; ++block) {
         const int64_t first = block * kParameterAlignment;
-        float u[kParameterAlignment];
+        const bool decays_here = decays[block] != 0;
         float w[kParameterAlignment];
-        for (int64_t j = 0; j < kParameterAlignment; ++j) {
-          u[j] = gradients[first + j] * unscale * clip;
-        }
         detail::load_weights(weights + first, w);
-        rule(first, u, w, decays[block] != 0);
+        for (int64_t j = 0; j < kParameterAlignment; ++j) {
+          const float u = gradients[first + j] * unscale * clip;
+          float own[Rule::kMoments];
+          for (size_t k = 0; k < Rule::kMoments; ++k) {
+            own[k] = moments[k][first + j];
+          }
+          rule(row, u, decays_here, w[j], own);
+          for (size_t k = 0; k < Rule::kMoments; ++k) {
+            moments[k][first + j] = own[k];
+          }
+        }
         detail::store_weights(w, weights + first, buffers.rounding, stream, first, lost);
         if (copies != nullptr) {
           convert(w, kParameterAlignment, copies + first);
@@ -123,24 +174,25 @@ void update_weights_cpu(const ParameterBuffers& buffers, StepState& state, const
       }
       lost_updates += lost;
     });
-  };
-  const auto with_copies = [&]<class T>(T* weights) {
-    if (!buffers.copies.defined()) {
-      run(weights, static_cast<BFloat16*>(nullptr));
-    } else if (buffers.copies.dtype() == DType::bf16) {
-      run(weights, buffers.copies.data<BFloat16>());
-    } else {
-      run(weights, buffers.copies.data<Half>());
-    }
-  };
-  if (buffers.weights.dtype() == DType::f32) {
-    with_copies(buffers.weights.data<float>());
-  } else if (buffers.weights.dtype() == DType::bf16) {
-    run(buffers.weights.data<BFloat16>(), static_cast<BFloat16*>(nullptr));
-  } else {
-    run(buffers.weights.data<Half>(), static_cast<Half*>(nullptr));
-  }
+  });
   s.lost_updates = lost_updates;
+}
+
+/// The same on the device of the buffers.
+template <class Rule>
+void update_weights(std::string_view op,
+                    const ParameterBuffers& buffers,
+                    const std::array<float*, Rule::kMoments>& moments,
+                    const Tensor& schedule,
+                    const Rule& rule,
+                    StepState& state) {
+  const Device device = buffers.gradients.device();
+  const ScheduleTable table = schedule_table(op, schedule, device);
+  if (device.is_cpu()) {
+    update_weights_cpu(buffers, moments, table, rule, state);
+  } else if constexpr (kHasCuda) {
+    detail::update_weights_cuda(buffers, moments, table, rule, state);
+  }
 }
 
 }  // namespace halftone

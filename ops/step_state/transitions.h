@@ -1,0 +1,88 @@
+// What each call of step_state.h does to the scalars of a step: written once, run by the host on
+// the CPU's and by one thread of a GPU on its own. Pointers are into the memory of that device.
+#pragma once
+
+#include "ops/step_state/step_state.h"
+
+namespace halftone::detail {
+
+struct BeginStep {
+  float* target_weight;
+
+  HALFTONE_HD void operator()(const StepRules& rules, StepScalars& s) const {
+    s.targets = 0;
+    s.loss_sum = 0.0f;
+    s.lost_updates = 0;
+    s.apply = 0;
+    s.used_scale = s.scaler.scale;
+    *target_weight = static_cast<float>(double{s.scaler.scale} * double{rules.loss_factor} /
+                                        rules.nominal_targets);
+  }
+};
+
+struct BeginMicroBatch {
+  int64_t micro_batch;
+
+  HALFTONE_HD void operator()(const StepRules&, StepScalars& s) const {
+    s.micro_batch = micro_batch;
+  }
+};
+
+struct AddLoss {
+  const float* loss_sum;
+  const int32_t* targets;
+
+  HALFTONE_HD void operator()(const StepRules& rules, StepScalars& s) const {
+    s.loss_sum += *loss_sum;
+    s.targets += *targets;
+    // In double and rounded once: where the targets are the nominal ones it is exactly 1 / scale.
+    const auto targets_so_far = static_cast<double>(s.targets > 1 ? s.targets : 1);
+    s.unscale = static_cast<float>(rules.nominal_targets / targets_so_far / double{s.scaler.scale} /
+                                   double{rules.loss_factor});
+  }
+};
+
+struct DecideStep {
+  HALFTONE_HD void operator()(const StepRules& rules, StepScalars& s) const {
+    const float norm = s.grad_norm;
+    s.clip_factor =
+        rules.clip_norm > 0.0f && norm > rules.clip_norm ? rules.clip_norm / norm : 1.0f;
+    if (s.targets == 0) {
+      s.apply = 0;  // nothing was learnt and nothing was measured: the scaler is left alone
+      return;
+    }
+    const bool finite = s.first_non_finite < 0;
+    s.scaler = advance(rules.scaler, s.scaler, finite);
+    s.apply = finite ? 1 : 0;
+  }
+};
+
+struct EndStep {
+  StepRecord* records;  // the ring
+
+  HALFTONE_HD void operator()(const StepRules& rules, StepScalars& s) const {
+    ++s.iteration;
+    s.micro_batch = 0;
+    StepRecord& record = records[s.iteration % StepState::kRecords];
+    record.iteration = s.iteration;
+    record.update = s.update;
+    record.targets = s.targets;
+    record.lost_updates = s.lost_updates;
+    record.first_non_finite = s.first_non_finite;
+    record.has_failed = has_failed(rules.scaler, s.scaler) ? 1 : 0;
+    record.skipped = s.apply == 0 ? 1 : 0;
+    record.loss = s.targets > 0 ? s.loss_sum / static_cast<float>(s.targets) : 0.0f;
+    record.grad_norm = s.grad_norm;
+    record.loss_scale = s.used_scale;
+    record.next_loss_scale = s.scaler.scale;
+    s.update += s.apply;
+    s.skipped += 1 - s.apply;
+  }
+};
+
+/// One thread runs it on the scalars of the device; instantiated in step_state.cu for each of the
+/// above.
+template <class Transition>
+void transition_cuda(const StepState& state, const Transition& transition);
+
+}  // namespace halftone::detail
