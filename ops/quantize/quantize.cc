@@ -8,6 +8,7 @@
 #include "core/dispatch.h"
 #include "core/parallel.h"
 #include "core/scales.h"
+#include "ops/copy/strided_copy.h"
 
 namespace halftone {
 namespace {
@@ -16,12 +17,7 @@ constexpr int64_t kPanelRows = 128;  // rows whose column maxima are gathered to
 constexpr uint32_t kMagnitude = 0x7fffffffu;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// How storage is cut into blocks that share a scale.
-struct BlockGrid {
-  int64_t rows, columns;
-  int64_t block_rows, block_columns;  // at least 1, at most the matrix
-  int64_t row_blocks, column_blocks;
-};
+using detail::BlockGrid;
 
 // The blocks along the dimension kept and along K.
 std::pair<int64_t, int64_t> block_of(const OperandPrecision& p) {
@@ -51,7 +47,16 @@ BlockGrid make_grid(const Tensor& x, const QuantizedMatrix& q) {
   g.block_columns = std::clamp<int64_t>(along_columns, 1, std::max<int64_t>(g.columns, 1));
   g.row_blocks = (g.rows + g.block_rows - 1) / g.block_rows;
   g.column_blocks = (g.columns + g.block_columns - 1) / g.block_columns;
+  const int64_t pitch = ((q.k_axis == 0 ? g.column_blocks : g.row_blocks) + 3) / 4 * 4;
+  g.row_stride = q.k_axis == 0 ? pitch : 1;
+  g.column_stride = q.k_axis == 0 ? 1 : pitch;
   return g;
+}
+
+Tensor make_scales(const BlockGrid& g, int k_axis, Device device, MemoryCategory category) {
+  const Shape shape =
+      k_axis == 0 ? Shape{g.row_blocks, g.row_stride} : Shape{g.column_blocks, g.column_stride};
+  return Tensor::zeros(shape, DType::f32, device, category);
 }
 
 DType storage_of(const Format& format) {
@@ -86,13 +91,15 @@ class Quantizer {
   Quantizer(const Tensor& x,
             const OperandPrecision& p,
             const QuantizeOptions& options,
-            QuantizedMatrix& q)
+            const BlockGrid& grid,
+            const QuantizedMatrix& q)
       : x_(x),
         p_(p),
         options_(options),
         q_(q),
-        grid_(make_grid(x, q)),
-        panel_rows_(std::min(grid_.block_rows, kPanelRows)) {}
+        grid_(grid),
+        panel_rows_(std::min(grid_.block_rows, kPanelRows)),
+        scales_(q.scales.defined() ? q.scales.data<float>() : nullptr) {}
 
   void run() {
     const int64_t panels = (grid_.rows + panel_rows_ - 1) / panel_rows_;
@@ -100,7 +107,6 @@ class Quantizer {
       parallel_for(panels, [&](int64_t panel) { round_panel(panel, nullptr); });
       return;
     }
-    allocate_scales();
     // A panel that holds whole blocks, and depends on nothing outside them, is scaled and rounded
     // while it is in the cache.
     const bool local = grid_.block_rows <= kPanelRows && p_.scaling != Scaling::tensor &&
@@ -128,7 +134,9 @@ class Quantizer {
       }
     }
     if (p_.scaling == Scaling::delayed) {
-      amax.assign(1, delayed_amax(whole));
+      const float delayed =
+          detail::delayed_amax(*options_.history, options_.observe)(std::bit_cast<float>(whole));
+      amax.assign(1, std::bit_cast<uint32_t>(delayed));
     }
     tensor_scale_ = nvfp4_tensor_scale(p_.format, std::bit_cast<float>(whole));
     parallel_for(grid_.row_blocks, [&](int64_t block) {
@@ -138,16 +146,6 @@ class Quantizer {
   }
 
  private:
-  void allocate_scales() {
-    const int64_t along_k = q_.k_axis == 0 ? grid_.row_blocks : grid_.column_blocks;
-    const int64_t kept = q_.k_axis == 0 ? grid_.column_blocks : grid_.row_blocks;
-    const int64_t pitch = (kept + 3) / 4 * 4;
-    q_.scales = Tensor::zeros({along_k, pitch}, DType::f32, x_.device(), options_.category);
-    scales_ = q_.scales.data<float>();
-    row_stride_ = q_.k_axis == 0 ? pitch : 1;
-    column_stride_ = q_.k_axis == 0 ? 1 : pitch;
-  }
-
   int64_t first_row(int64_t panel) const { return panel * panel_rows_; }
   int64_t last_row(int64_t panel) const { return std::min(grid_.rows, (panel + 1) * panel_rows_); }
 
@@ -173,27 +171,10 @@ class Quantizer {
     }
   }
 
-  // The amax that delayed scaling goes by; a non-finite current one is never hidden by a finite
-  // history.
-  uint32_t delayed_amax(uint32_t current) const {
-    const float now = std::bit_cast<float>(current);
-    AmaxHistory& history = *options_.history;
-    const float* past = history.amax.data<float>();
-    const int64_t known = std::min(history.pushed.data<int64_t>()[0], history.amax.numel());
-    if (!std::isfinite(now)) {
-      return current;
-    }
-    if (options_.observe) {
-      float& pending = history.pending.data<float>()[0];
-      pending = std::max(pending, now);
-    }
-    return known == 0 ? current : std::bit_cast<uint32_t>(*std::max_element(past, past + known));
-  }
-
   void set_scales(int64_t row_block, const uint32_t* amax) const {
     for (int64_t c = 0; c < grid_.column_blocks; ++c) {
       const float of_block = std::bit_cast<float>(amax[c]);
-      scales_[row_block * row_stride_ + c * column_stride_] =
+      scales_[row_block * grid_.row_stride + c * grid_.column_stride] =
           p_.scaling == Scaling::nvfp4
               ? nvfp4_block_scale(nvfp4_block_code(p_.format, of_block, tensor_scale_),
                                   tensor_scale_)
@@ -208,7 +189,7 @@ class Quantizer {
       const int64_t begin = c * grid_.block_columns;
       std::fill(reciprocals.begin() + begin,
                 reciprocals.begin() + std::min(grid_.columns, begin + grid_.block_columns),
-                reciprocal_scale(scales_[row_block * row_stride_ + c * column_stride_]));
+                reciprocal_scale(scales_[row_block * grid_.row_stride + c * grid_.column_stride]));
     }
     round_panel(panel, reciprocals.data());
   }
@@ -257,12 +238,10 @@ class Quantizer {
   const Tensor& x_;
   const OperandPrecision& p_;
   const QuantizeOptions& options_;
-  QuantizedMatrix& q_;
+  const QuantizedMatrix& q_;
   BlockGrid grid_;
   int64_t panel_rows_;
-  float* scales_ = nullptr;
-  int64_t row_stride_ = 0;
-  int64_t column_stride_ = 0;
+  float* scales_;
   float tensor_scale_ = 0.0f;
 };
 
@@ -288,17 +267,14 @@ AmaxHistory make_amax_history(int length, Device device) {
 }
 
 void push_amax(AmaxHistory& history) {
-  if (!history.amax.is_cpu()) {
-    throw_not_on_gpu("push_amax");
+  if (history.amax.is_cpu()) {
+    detail::push_amax(history.amax.data<float>(),
+                      history.amax.numel(),
+                      history.pushed.data<int64_t>(),
+                      history.pending.data<float>());
+  } else if constexpr (kHasCuda) {
+    detail::push_amax_cuda(history);
   }
-  float& pending = history.pending.data<float>()[0];
-  if (pending < 0.0f) {
-    return;
-  }
-  int64_t& pushed = history.pushed.data<int64_t>()[0];
-  history.amax.data<float>()[pushed % history.amax.numel()] = pending;
-  ++pushed;
-  pending = -1.0f;
 }
 
 GemmOperand QuantizedMatrix::as_a() const { return make_operand(*this, k_axis == 0); }
@@ -324,11 +300,14 @@ QuantizedMatrix QuantizedMatrix::along(int axis) const {
                              DType::f32,
                              scales.device(),
                              MemoryCategory::quantized);
-    for (int64_t k = 0; k < blocks_k; ++k) {
-      for (int64_t m = 0; m < blocks_mn; ++m) {
-        q.scales.data<float>()[k * q.scales.size(1) + m] =
-            scales.data<float>()[m * scales.size(1) + k];
-      }
+    const Shape shape{blocks_k, blocks_mn};
+    const std::vector<int64_t> from_strides{1, scales.size(1)};
+    const std::vector<int64_t> to_strides{q.scales.size(1), 1};
+    if (scales.is_cpu()) {
+      strided_copy<false>(
+          shape, scales.data<float>(), from_strides, q.scales.data<float>(), to_strides);
+    } else if constexpr (kHasCuda) {
+      detail::strided_copy_cuda(shape, scales, from_strides, q.scales, to_strides, 0, false);
     }
   }
   return q;
@@ -370,9 +349,6 @@ QuantizedMatrix quantize(const Tensor& x,
                  "quantize: stochastic rounding needs a random source");
   HALFTONE_CHECK(unscaled || p.scale != ScaleRule::e4m3 || p.scaling == Scaling::nvfp4,
                  "quantize: e4m3 scales belong to nvfp4 scaling");
-  if (!x.is_cpu()) {
-    throw_not_on_gpu("quantize");
-  }
   std::tie(q.block_mn, q.block_k) = block_of(p);
   HALFTONE_CHECK(q.block_mn > 0 && q.block_k > 0,
                  "quantize: block of ",
@@ -381,11 +357,20 @@ QuantizedMatrix quantize(const Tensor& x,
                  q.block_k,
                  ", expected at least 1x1");
   q.values = Tensor::empty(x.shape(), storage_of(p.format), x.device(), options.category);
-  Quantizer(x, p, options, q).run();
+  const BlockGrid grid = make_grid(x, q);
+  if (!unscaled) {
+    q.scales = make_scales(grid, k_axis, x.device(), options.category);
+  }
+  if (x.is_cpu()) {
+    Quantizer(x, p, options, grid, q).run();
+  } else if constexpr (kHasCuda) {
+    detail::quantize_cuda(x, p, options, grid, q);
+  }
   return q;
 }
 
 Tensor dequantize(const QuantizedMatrix& q) {
+  require_cpu("dequantize", q.values);
   const int64_t rows = q.values.size(0);
   const int64_t columns = q.values.size(1);
   Tensor y = Tensor::empty(q.values.shape(), DType::f32, q.values.device());

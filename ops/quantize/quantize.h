@@ -5,6 +5,7 @@
 // in core/scales.h (OCP MX 1.0; DeepSeek-V3, arXiv:2412.19437, section 3.3; NVFP4).
 #pragma once
 
+#include <bit>
 #include <string>
 
 #include "core/random.h"
@@ -68,5 +69,70 @@ QuantizedMatrix quantize(const Tensor& x,
 
 /// RN(value * scale) for every element, [rows, columns] in FP32: what the operand stands for.
 Tensor dequantize(const QuantizedMatrix& q);
+
+namespace detail {
+
+/// How storage is cut into blocks that share a scale.
+struct BlockGrid {
+  int64_t rows, columns;
+  int64_t block_rows, block_columns;  // at least 1, at most the matrix
+  int64_t row_blocks, column_blocks;
+  int64_t row_stride, column_stride;  // of the scales, from block to block
+
+  HALFTONE_HD int64_t num_blocks() const { return row_blocks * column_blocks; }
+};
+
+/// The rest of quantize on a GPU: scales (where there are any) and values.
+void quantize_cuda(const Tensor& x,
+                   const OperandPrecision& precision,
+                   const QuantizeOptions& options,
+                   const BlockGrid& grid,
+                   const QuantizedMatrix& q);
+void push_amax_cuda(AmaxHistory& history);
+
+/// The amax that delayed scaling goes by, of `current` and the history; with `observe` the current
+/// one joins the step's. A non-finite current amax is never hidden by a finite history.
+struct DelayedAmax {
+  const float* amax;
+  int64_t length;
+  const int64_t* pushed;
+  float* pending;
+  bool observe;
+
+  HALFTONE_HD float operator()(float current) const {
+    if ((std::bit_cast<uint32_t>(current) & 0x7fffffffu) >= 0x7f800000u) {
+      return current;
+    }
+    if (observe && current > *pending) {
+      *pending = current;
+    }
+    const int64_t known = *pushed < length ? *pushed : length;
+    float largest = known == 0 ? current : amax[0];
+    for (int64_t i = 1; i < known; ++i) {
+      largest = amax[i] > largest ? amax[i] : largest;
+    }
+    return largest;
+  }
+};
+
+inline DelayedAmax delayed_amax(const AmaxHistory& history, bool observe) {
+  return {history.amax.data<float>(),
+          history.amax.numel(),
+          history.pushed.data<int64_t>(),
+          history.pending.data<float>(),
+          observe};
+}
+
+/// Moves `pending`, if there is one, into the ring.
+HALFTONE_HD inline void push_amax(float* amax, int64_t length, int64_t* pushed, float* pending) {
+  if (*pending < 0.0f) {
+    return;
+  }
+  amax[*pushed % length] = *pending;
+  ++*pushed;
+  *pending = -1.0f;
+}
+
+}  // namespace detail
 
 }  // namespace halftone
