@@ -6,7 +6,6 @@
 
 #include "core/check.h"
 #include "core/dispatch.h"
-#include "core/parallel.h"
 #include "ops/accuracy/accuracy.h"
 
 namespace halftone {
@@ -29,12 +28,27 @@ std::array<float, 256> standardise(std::span<const uint8_t> pixels) {
   return values;
 }
 
+namespace {
+
+// The values that pixels stand for, rounded once.
+Tensor make_values(const std::array<float, 256>& values, DType dtype, Device device) {
+  const Tensor rounded = Tensor::empty({256}, dtype, {}, MemoryCategory::data);
+  dispatch_floating(dtype, "image task", [&]<class T>() {
+    std::transform(values.begin(), values.end(), rounded.data<T>(), [](float value) {
+      return narrow<T>(value);
+    });
+  });
+  return to_device(rounded, device);
+}
+
+}  // namespace
+
 ImageTask::ImageTask(
     Mlp& model, const ImageDataset& data, int64_t batch, uint64_t seed, Device device)
     : model_(model),
       train_(make_part(data.train, device)),
       test_(make_part(data.test, device)),
-      standardised_(standardise(data.train.pixels)),
+      standardised_(make_values(standardise(data.train.pixels), model.activation_dtype(), device)),
       batch_(batch),
       batches_(seed, train_.count(), batch) {
   HALFTONE_CHECK(batch >= 1, "image task: batches of ", batch, " images, expected at least 1");
@@ -70,37 +84,15 @@ std::vector<int64_t> ImageTask::rows(const MicroBatch& at) {
   return {rows.begin(), rows.end()};
 }
 
-ImageTask::Batch ImageTask::gather(const Part& part, std::span<const int32_t> rows) const {
-  if (!part.pixels.is_cpu()) {
-    throw_not_on_gpu("gather images");
-  }
-  const auto count = static_cast<int64_t>(rows.size());
-  const int64_t pixels = part.pixels.size(1);
-  Batch batch{Tensor::empty({count, pixels}, model_.activation_dtype()),
-              Tensor::empty({count}, DType::i32)};
-  const uint8_t* from = part.pixels.data<uint8_t>();
-  dispatch_floating(batch.x.dtype(), "gather images", [&]<class T>() {
-    T values[256];
-    std::transform(standardised_.begin(), standardised_.end(), values, [](float value) {
-      return narrow<T>(value);
-    });
-    T* to = batch.x.data<T>();
-    parallel_for_range(count, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) {
-        const uint8_t* image = from + rows[static_cast<size_t>(b)] * pixels;
-        std::transform(
-            image, image + pixels, to + b * pixels, [&](uint8_t pixel) { return values[pixel]; });
-      }
-    });
-  });
-  std::transform(rows.begin(), rows.end(), batch.targets.data<int32_t>(), [&](int32_t row) {
-    return part.labels.data<int32_t>()[row];
-  });
-  return batch;
+ImageBatch ImageTask::gather(const Part& part, std::span<const int32_t> rows) const {
+  const std::vector<int32_t> host(rows.begin(), rows.end());
+  const Tensor on_device =
+      to_device(Tensor::from(host, {static_cast<int64_t>(host.size())}), part.pixels.device());
+  return gather_images(part.pixels, part.labels, on_device, standardised_);
 }
 
 CrossEntropy ImageTask::training_loss(const MicroBatch& at, const Tensor& target_weight) {
-  const Batch batch = gather(train_, batches_.at(at.number));
+  const ImageBatch batch = gather(train_, batches_.at(at.number));
   return cross_entropy(model_.forward(batch.x), batch.targets, {.weight = target_weight});
 }
 
@@ -114,10 +106,10 @@ Evaluation ImageTask::evaluate() {
     const StepScope step;
     rows.resize(static_cast<size_t>(std::min(kRows, test_.count() - first)));
     std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first));
-    const Batch batch = gather(test_, rows);
+    const ImageBatch batch = gather(test_, rows);
     const Tensor logits = model_.forward(batch.x);
-    loss_sum += cross_entropy(logits, batch.targets).sum.item();
-    correct += count_correct(logits, batch.targets).item();
+    loss_sum += cross_entropy(logits, batch.targets).sum.to_doubles()[0];
+    correct += count_correct(logits, batch.targets).to_doubles()[0];
   }
   const auto count = static_cast<double>(test_.count());
   return {loss_sum / count, correct / count};

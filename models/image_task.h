@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "models/mlp.h"
 #include "models/task.h"
+#include "ops/gather_images/gather_images.h"
 
 namespace halftone {
 
@@ -38,17 +39,13 @@ class ImageTask : public Task {
     Tensor labels;  // i32 [n]
     int64_t count() const { return labels.numel(); }
   };
-  struct Batch {
-    Tensor x;        // [B, pixels] in the activation dtype
-    Tensor targets;  // i32 [B]
-  };
   static Part make_part(const ImageSet& set, Device device);
-  Batch gather(const Part& part, std::span<const int32_t> rows) const;
+  ImageBatch gather(const Part& part, std::span<const int32_t> rows) const;
 
   Mlp& model_;
   Part train_;
   Part test_;
-  std::array<float, 256> standardised_;  // by pixel
+  Tensor standardised_;  // [256], by pixel, in the activation dtype
   int64_t batch_;
   ImageBatches batches_;
 };

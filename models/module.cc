@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/dispatch.h"
+#include "ops/cast/cast.h"
 
 namespace halftone {
 namespace {
@@ -149,16 +150,7 @@ void ParameterSet::refresh_copies() {
   if (!buffers_.copies.defined()) {
     return;
   }
-  if (!buffers_.copies.is_cpu()) {
-    throw_not_on_gpu("refresh_copies");
-  }
-  const float* weights = buffers_.weights.data<float>();
-  dispatch_floating(buffers_.copies.dtype(), "parameters", [&]<class T>() {
-    std::transform(
-        weights, weights + buffers_.weights.numel(), buffers_.copies.data<T>(), [](float value) {
-          return narrow<T>(value);
-        });
-  });
+  convert_into(buffers_.weights, buffers_.copies);
 }
 
 void ParameterSet::begin_gradients() {

@@ -1,9 +1,10 @@
 #include "ops/linear/linear.h"
 
-#include "core/dispatch.h"
-#include "core/parallel.h"
-#include "core/reduce.h"
-#include "ops/gemm/activation.h"
+#include "ops/cast/cast.h"
+#include "ops/gelu/gelu.h"
+#include "ops/op.h"
+#include "ops/reduce/reduce.h"
+#include "ops/relu/relu.h"
 
 namespace halftone {
 namespace {
@@ -13,56 +14,13 @@ Tensor as_matrix(const Tensor& x) { return x.view(Shape{rows_of(x), x.size(-1)})
 
 // dpre = dy * activation'(pre), rounded on store.
 Tensor activation_backward(const Tensor& dy, const Tensor& pre, Activation activation) {
-  Tensor dpre = empty_like(dy);
-  dispatch_floating(dy.dtype(), "linear", [&]<class T>() {
-    const T* g = dy.data<T>();
-    const T* z = pre.data<T>();
-    T* out = dpre.data<T>();
-    parallel_for_range(dy.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
-      if (activation == Activation::relu) {
-        for (int64_t i = begin; i < end; ++i) {
-          out[i] = narrow<T>(widen(g[i]) * relu_grad(widen(z[i])));
-        }
-      } else {
-        for (int64_t i = begin; i < end; ++i) {
-          out[i] = narrow<T>(widen(g[i]) * math::gelu_grad(widen(z[i])));
-        }
-      }
-    });
-  });
-  return dpre;
-}
-
-// db = column sums of dy, in FP32, by the column tree.
-void bias_backward(const Tensor& dy, const GradSink& db) {
-  dispatch_floating(dy.dtype(), "linear", [&]<class T>() {
-    using C = ComputeType<T>;
-    const int64_t columns = dy.size(1);
-    const T* g = dy.data<T>();
-    C* out = db.buffer.data<C>();
-    std::vector<C> sums(static_cast<size_t>(columns));
-    column_sum<C>(
-        dy.size(0),
-        columns,
-        [&](int64_t r, int64_t c) { return widen(g[r * columns + c]); },
-        sums.data());
-    for (int64_t c = 0; c < columns; ++c) {
-      out[c] = db.accumulate ? out[c] + sums[static_cast<size_t>(c)] : sums[static_cast<size_t>(c)];
-    }
-  });
-}
-
-// sink += t, for a sink that the GEMM cannot add to itself because it is stored in 16 bits.
-void add_into(const Tensor& t, const Tensor& sink) {
-  dispatch_floating(sink.dtype(), "linear", [&]<class T>() {
-    const T* from = t.data<T>();
-    T* to = sink.data<T>();
-    parallel_for_range(t.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        to[i] = narrow<T>(widen(to[i]) + widen(from[i]));
-      }
-    });
-  });
+  const GradSink dpre{empty_like(dy)};
+  if (activation == Activation::relu) {
+    map_gradient<detail::ReluSlope>(pre, dy, dpre);
+  } else {
+    map_gradient<detail::GeluSlope>(pre, dy, dpre);
+  }
+  return dpre.buffer;
 }
 
 GemmProblem make_problem(const GemmPrecision& precision,
@@ -202,9 +160,6 @@ Tensor linear(const Tensor& x,
                  " ",
                  Shape{w.size(0)});
   HALFTONE_CHECK(x.is_contiguous() && w.is_contiguous(), name, ": x and w must be contiguous");
-  if (!x.is_cpu()) {
-    throw_not_on_gpu(name);
-  }
 
   const Operands operands{precision, state, w.detach(), recording()};
   const Tensor rows = as_matrix(x);
@@ -255,7 +210,7 @@ Tensor linear(const Tensor& x,
              dgrad.accumulate = dx.accumulate && !add_later;
              operands.multiply(dgrad);
              if (add_later) {
-               add_into(product, out);
+               convert_into(product, out, true);
              }
            }
            if (dw) {
@@ -272,7 +227,7 @@ Tensor linear(const Tensor& x,
              operands.multiply(wgrad);
            }
            if (db) {
-             bias_backward(dy, db);
+             convert_gradient(sum(dy, Over::leading), db);  // by the column tree, in FP32
            }
          });
   return y;

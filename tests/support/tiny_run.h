@@ -28,6 +28,7 @@ struct TinyOptions {
   int64_t histograms = 0;
   OptimizerOptions::Kind optimizer = OptimizerOptions::Kind::adamw;
   float loss_factor = 1.0f;
+  Device device{};
 };
 
 /// 256 images to train on and 64 to test on; made once.
@@ -57,13 +58,13 @@ struct TinyRun {
         state({.scaler = loss_scaler_config(recipe.loss_scale),
                .nominal_targets = static_cast<double>(o.batch * o.grad_accum),
                .loss_factor = o.loss_factor},
-              {}),
+              o.device),
         model({.inputs = data.train.height * data.train.width,
                .hidden = o.hidden,
                .outputs = data.num_classes,
                .dropout = o.dropout},
-              {recipe, state.random(o.seed), "", {}}),
-        task(model, data, o.batch, o.seed, {}),
+              {recipe, state.random(o.seed), "", o.device}),
+        task(model, data, o.batch, o.seed, o.device),
         optimizer({.kind = o.optimizer, .schedule = {.lr = o.lr, .steps = o.steps}},
                   model.parameters(),
                   state.random(o.seed)),
@@ -90,7 +91,7 @@ struct TinyRun {
   }
   /// The raw bytes of the weights that the optimizer trains.
   std::vector<uint8_t> weights() {
-    const Tensor& w = model.parameters().buffers().weights;
+    const Tensor w = to_device(model.parameters().buffers().weights, Device{});
     const auto* bytes = static_cast<const uint8_t*>(w.raw());
     return {bytes, bytes + w.bytes()};
   }
