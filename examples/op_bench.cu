@@ -1,0 +1,231 @@
+// op_bench: what the memory-bound ops reach of a GPU's memory, beside a device-to-device copy in
+// the same process.
+//   op_bench [--json] [--only NAME]
+// Sizes are GPT-2's, the tensors larger than the L2 cache. An op is counted with the fewest bytes it
+// can move: each input read once, each output written once. A time is the median of five samples of
+// twenty launches.
+#include <algorithm>
+#include <cstdio>
+#include <cxxopts.hpp>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "core/cuda/check.cuh"
+#include "ops/adamw_step/adamw_step.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/dropout/dropout.h"
+#include "ops/finite_norm/finite_norm.h"
+#include "ops/gelu/gelu.h"
+#include "ops/layernorm/norm.h"
+#include "ops/quantize/quantize.h"
+#include "ops/reduce/reduce.h"
+#include "ops/residual_layernorm/residual_layernorm.h"
+#include "ops/softmax/softmax.h"
+
+namespace {
+
+using namespace halftone;
+
+constexpr Device kGpu{DeviceType::cuda, 0};
+constexpr int64_t kTokens = 131072;
+constexpr int64_t kWidth = 768;
+constexpr int64_t kVocab = 50304;
+constexpr int64_t kLossTokens = 8192;
+constexpr int64_t kParameters = int64_t{124} << 20;
+
+/// Normal-like values of about unit size, in a pattern that repeats beyond any cache line.
+Tensor values(const Shape& shape, DType dtype) {
+  const Tensor x = Tensor::empty(shape, dtype, kGpu);
+  const int64_t period = std::min<int64_t>(x.numel(), int64_t{1} << 20);
+  const Tensor some = Tensor::empty({period}, dtype);
+  dispatch_floating(dtype, "op_bench", [&]<class T>() {
+    for (int64_t i = 0; i < period; ++i) {
+      const RandomStream stream{philox_key(1, "op_bench")};
+      const float u = uniform(stream.draw(static_cast<uint64_t>(i)));
+      some.data<T>()[i] = narrow<T>(static_cast<ComputeType<T>>(4.0f * u - 2.0f));
+    }
+  });
+  for (int64_t i = 0; i < x.numel(); i += period) {
+    const int64_t n = std::min(period, x.numel() - i);
+    copy(some.view({n}, {1}, 0), x.view({n}, {1}, i));
+  }
+  return x;
+}
+
+double median_ms(const std::function<void()>& run) {
+  constexpr int kSamples = 5;
+  constexpr int kLaunches = 20;
+  const auto stream = static_cast<cudaStream_t>(cuda::current_stream());
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  HALFTONE_CUDA_CHECK(cudaEventCreate(&begin));
+  HALFTONE_CUDA_CHECK(cudaEventCreate(&end));
+  std::vector<float> times;
+  for (int sample = -1; sample < kSamples; ++sample) {  // the first warms up
+    HALFTONE_CUDA_CHECK(cudaEventRecord(begin, stream));
+    for (int i = 0; i < kLaunches; ++i) {
+      run();
+    }
+    HALFTONE_CUDA_CHECK(cudaEventRecord(end, stream));
+    HALFTONE_CUDA_CHECK(cudaEventSynchronize(end));
+    float ms = 0.0f;
+    HALFTONE_CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
+    if (sample >= 0) {
+      times.push_back(ms / kLaunches);
+    }
+  }
+  HALFTONE_CUDA_CHECK(cudaEventDestroy(begin));
+  HALFTONE_CUDA_CHECK(cudaEventDestroy(end));
+  std::nth_element(times.begin(), times.begin() + kSamples / 2, times.end());
+  return times[kSamples / 2];
+}
+
+class Bench {
+ public:
+  Bench(bool json, std::string only) : json_(json), only_(std::move(only)) {
+    const Tensor from = values({kTokens, kWidth}, DType::f32);
+    const Tensor to = empty_like(from);
+    const double ms = median_ms([&] { copy(from, to); });
+    copy_gb_s_ = 2.0 * static_cast<double>(from.bytes()) / ms * 1e-6;
+    print("copy", ms, 2 * from.bytes());
+  }
+
+  void row(const std::string& name, int64_t bytes, const std::function<void()>& run) {
+    if (only_.empty() || name.starts_with(only_)) {
+      print(name, median_ms(run), bytes);
+    }
+  }
+
+ private:
+  void print(const std::string& name, double ms, int64_t bytes) const {
+    const double gb_s = static_cast<double>(bytes) / ms * 1e-6;
+    std::printf(json_ ? "{\"op\": \"%s\", \"ms\": %.4f, \"gb_s\": %.0f, \"of_copy\": %.3f}\n"
+                      : "%-28s %9.4f ms %7.0f GB/s %6.3f of a copy\n",
+                name.c_str(),
+                ms,
+                gb_s,
+                gb_s / copy_gb_s_);
+    std::fflush(stdout);
+  }
+
+  bool json_;
+  std::string only_;
+  double copy_gb_s_ = 0.0;
+};
+
+void bench_elementwise(Bench& bench, DType dtype) {
+  const std::string of = std::string(" ") + std::string(name_of(dtype));
+  const Tensor x = values({kTokens, 4 * kWidth}, dtype);
+  const Tensor dy = values({kTokens, 4 * kWidth}, dtype);
+  const Tensor dx = empty_like(x);
+  bench.row("gelu" + of, 2 * x.bytes(), [&] { gelu(x); });
+  bench.row("gelu backward" + of, 3 * x.bytes(), [&] {
+    detail::map_gradient_cuda<detail::GeluSlope>(x, dy, {dx});
+  });
+  const Tensor counters = to_device(Tensor::from<int64_t>({1, 0}, {2}), kGpu);
+  bench.row("dropout" + of, 2 * x.bytes(), [&] {
+    dropout(x, {0.1f, {1, counters}, "op_bench"}, true);
+  });
+  bench.row("sum over rows" + of, x.bytes(), [&] { sum(x, Over::leading); });
+}
+
+void bench_norms(Bench& bench) {
+  const Tensor x = values({kTokens, kWidth}, DType::bf16);
+  const Tensor branch = values({kTokens, kWidth}, DType::bf16);
+  const Tensor gamma = values({kWidth}, DType::bf16);
+  const Tensor beta = values({kWidth}, DType::bf16);
+  const Norm norm{"layernorm", true, 1e-5f, gamma, beta, DType::bf16};
+  bench.row("layernorm bf16", 2 * x.bytes(), [&] { normalize(norm, x); });
+  bench.row("residual_layernorm bf16", 4 * x.bytes(), [&] {
+    residual_layernorm(x, branch, gamma, beta);
+  });
+  const NormStatistics statistics{values({kTokens}, DType::f32), values({kTokens}, DType::f32)};
+  const GradSink dx{empty_like(x)};
+  const GradSink dgamma{Tensor::zeros({kWidth}, DType::f32, kGpu)};
+  const GradSink dbeta{Tensor::zeros({kWidth}, DType::f32, kGpu)};
+  bench.row("layernorm backward bf16", 3 * x.bytes(), [&] {
+    detail::normalize_backward_cuda(norm, x, statistics, branch, dx, dgamma, dbeta);
+  });
+}
+
+void bench_losses(Bench& bench) {
+  const Tensor logits = values({kLossTokens, kVocab}, DType::bf16);
+  std::vector<int32_t> host(kLossTokens);
+  for (size_t i = 0; i < host.size(); ++i) {
+    host[i] = static_cast<int32_t>(i * 31 % kVocab);
+  }
+  const Tensor targets = to_device(Tensor::from(host, {kLossTokens}), kGpu);
+  bench.row("softmax bf16", 2 * logits.bytes(), [&] { softmax(logits); });
+  bench.row("cross_entropy bf16", logits.bytes(), [&] { cross_entropy(logits, targets); });
+  const auto statistic = [] { return values({kLossTokens}, DType::f32); };
+  const detail::CrossEntropyCall call{logits, targets, kVocab, {}, statistic(), statistic()};
+  const Tensor count = to_device(Tensor::from<int32_t>({kLossTokens}, {}), kGpu);
+  const Tensor dy = to_device(Tensor::from<float>({1.0f}, {}), kGpu);
+  const GradSink dlogits{empty_like(logits)};
+  bench.row("cross_entropy backward bf16", 2 * logits.bytes(), [&] {
+    detail::cross_entropy_backward_cuda(call, count, dy, dlogits);
+  });
+}
+
+void bench_optimizer(Bench& bench) {
+  StepState state({}, kGpu);
+  StepScalars scalars = state.read();
+  scalars.apply = 1;
+  state.write(scalars);
+  const auto buffer = [](DType dtype) { return values({kParameters}, dtype); };
+  ParameterBuffers buffers;
+  buffers.gradients = buffer(DType::f32);
+  buffers.weights = buffer(DType::f32);
+  buffers.copies = buffer(DType::bf16);
+  buffers.decays = Tensor::zeros({kParameters / kParameterAlignment}, DType::u8, kGpu);
+  const Tensor m = Tensor::zeros({kParameters}, DType::f32, kGpu);
+  const Tensor v = Tensor::zeros({kParameters}, DType::f32, kGpu);
+  const Tensor schedule = to_device(Tensor::from<float>({1e-3f, 1.0f, 1.0f}, {1, 3}), kGpu);
+  bench.row("finite_norm", 4 * kParameters, [&] { finite_norm(buffers.gradients, state); });
+  // Gradient, weight and two moments read; weight, moments and copy written.
+  bench.row("adamw_step", (4 * 7 + 2) * kParameters, [&] {
+    adamw_step(buffers, m, v, schedule, {}, state);
+  });
+}
+
+void bench_quantize(Bench& bench) {
+  const Tensor x = values({kTokens, kWidth}, DType::bf16);
+  for (const char* recipe : {"fp8-tensor", "fp8-row", "fp8-block", "mxfp8", "nvfp4"}) {
+    const LinearPrecision p = resolve_linear(parse_recipe(recipe), "layer", false);
+    for (const int k_axis : {1, 0}) {
+      bench.row(concat("quantize ", recipe, " along ", k_axis), x.bytes() + x.numel(), [&] {
+        quantize(x, k_axis, p.forward.a);
+      });
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    cxxopts::Options options("op_bench", "Memory-bound ops beside a device-to-device copy");
+    options.add_options()("json", "one JSON object a line")(
+        "only", "ops whose name starts so", cxxopts::value<std::string>()->default_value(""))(
+        "help", "this text");
+    const auto given = options.parse(argc, argv);
+    if (given.count("help") > 0) {
+      std::cout << options.help();
+      return 0;
+    }
+    const NoGrad off;
+    Bench bench(given.count("json") > 0, given["only"].as<std::string>());
+    bench_elementwise(bench, DType::bf16);
+    bench_elementwise(bench, DType::f32);
+    bench_norms(bench);
+    bench_losses(bench);
+    bench_optimizer(bench);
+    bench_quantize(bench);
+  } catch (const std::exception& error) {
+    std::cerr << "op_bench: " << error.what() << "\n";
+    return 1;
+  }
+  return 0;
+}
