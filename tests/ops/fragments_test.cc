@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace halftone::fragments {
@@ -19,7 +20,9 @@ class Coverage {
  public:
   Coverage(int rows, int columns) : columns_(columns), visits_(rows * columns) {}
   void visit(Place p) { ++visits_.at(p.row * columns_ + p.column); }
-  bool all_once() const { return std::vector<int>(visits_.size(), 1) == visits_; }
+  bool all_once() const {
+    return std::all_of(visits_.begin(), visits_.end(), [](int visits) { return visits == 1; });
+  }
 
  private:
   int columns_;
