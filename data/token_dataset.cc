@@ -54,13 +54,17 @@ TokenDataset load_hdf5(const fs::path& path) {
   }
   Vocabulary vocabulary = Vocabulary::ids(size);
   if (file.has("/vocab")) {
-    vocabulary = Vocabulary::of_text(file.read<uint32_t>("/vocab"));
+    const std::vector<uint32_t> code_points = file.read<uint32_t>("/vocab");
+    vocabulary = Vocabulary::of_text(code_points);
     if (vocabulary.size() != size) {
       throw_file_error(path,
                        "/vocab has ",
                        vocabulary.size(),
                        " distinct code points and /tokens@vocab is ",
                        size);
+    }
+    if (vocabulary.code_points() != code_points) {  // token i would be read as another character
+      throw_file_error(path, "/vocab is not in ascending order, each code point once");
     }
   }
   return from_integers(tokens, std::move(vocabulary), path);

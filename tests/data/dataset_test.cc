@@ -204,6 +204,19 @@ TEST(TokenDataset, TextIsSplitNinetyToTen) {
   EXPECT_EQ(data.vocabulary.size(), 19);
 }
 
+TEST(TokenDataset, Hdf5VocabularyMustAscend) {
+  const TempFolder folder;
+  for (const std::vector<uint32_t>& points :
+       {std::vector<uint32_t>{'b', 'a', 0xe9}, std::vector<uint32_t>{'a', 'b', 'b', 0xe9}}) {
+    Hdf5File file = Hdf5File::create();
+    file.write<uint16_t>("/tokens", {3}, std::vector<uint16_t>{0, 1, 2});
+    file.set_integer("/tokens", "vocab", 3);
+    file.write<uint32_t>("/vocab", {int64_t(points.size())}, points);
+    file.save(folder / "a.h5");
+    expect_holds(token_refusal(folder / "a.h5"), "/vocab is not in ascending order");
+  }
+}
+
 TEST(TokenDataset, Hdf5NpyAndTokenFilesLoad) {
   const TempFolder folder;
   Hdf5File file = Hdf5File::create();
