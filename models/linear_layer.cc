@@ -36,8 +36,8 @@ Tensor LinearLayer::operator()(const Tensor& x, Activation activation) {
 
 void LinearLayer::refresh() {
   const OperandPrecision& operand = state_.precision().forward.b;
-  const bool as_stored =
-      operand.scaling == Scaling::none && operand.format == format_of(weight_->weight.dtype());
+  const bool as_stored = operand.scaling == Scaling::none && operand.round == Rounding::nearest &&
+                         operand.format == format_of(weight_->weight.dtype());
   state_.refresh((as_stored ? weight_->weight : weight_->source).detach());
 }
 

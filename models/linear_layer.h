@@ -44,8 +44,8 @@ class LinearLayer {
   /// activation(x w^T + b): x [..., in] in the activation dtype.
   Tensor operator()(const Tensor& x, Activation activation = Activation::none);
 
-  /// Quantises the weights anew, from the FP32 ones where the operand is not the weights as stored:
-  /// after allocation, loading, and every step, behind LinearState::end_step.
+  /// Quantises the weights anew, from the FP32 ones where the operand is not the weights as stored,
+  /// rounded to nearest: after allocation, loading, and every step, behind LinearState::end_step.
   void refresh();
 
   const Parameter& weight() const { return *weight_; }

@@ -4,11 +4,13 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "core/autograd.h"
 #include "core/convert.h"
 #include "core/formats.h"
 #include "data/files.h"
+#include "models/linear_layer.h"
 #include "models/run_log.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/throws.h"
@@ -95,6 +97,41 @@ TEST(Cases, FC75_GradientsAccumulateInFp32) {
     backward(layer(one(1.0f)), one(dy));
   }
   EXPECT_EQ(layer.weight().gradient.data<float>()[0], 257.0f);  // bf16 would hold 256
+}
+
+// The stored 16-bit weights are rounded to nearest already: other roundings need the FP32 ones.
+TEST(LinearLayer, WeightsRoundAsTheRecipeSays) {
+  const auto operand = [](const std::string& recipe) {
+    ParameterSet set;
+    const RandomSource random{.seed = 3, .counters = Tensor::zeros({2}, DType::i64)};
+    const LinearContext context{parse_recipe(recipe), random, "", {}};
+    LinearLayer layer(
+        set,
+        "fc",
+        {.in = 64, .out = 64, .has_bias = false, .weight = Init::normal(0.02f), .bias = {}},
+        context);
+    set.allocate(context.recipe, 3, {});
+    layer.refresh();
+    return std::tuple(layer.state().w_forward().values.to_doubles(),
+                      layer.weight().weight.to_doubles(),
+                      layer.weight().source.to_doubles());
+  };
+  for (const std::string base : {"bf16", "fp16"}) {
+    const auto [nearest, stored, source] = operand(base);
+    EXPECT_EQ(nearest, stored) << base;
+    const auto truncated = std::get<0>(operand(base + ",round=zero"));
+    const auto stochastic = std::get<0>(operand(base + ",round=stochastic"));
+    int up = 0;
+    int down = 0;
+    for (size_t i = 0; i < source.size(); ++i) {
+      ASSERT_LE(std::fabs(truncated[i]), std::fabs(source[i])) << base;
+      const double away = std::fabs(stochastic[i]) - std::fabs(source[i]);
+      up += away > 0 && stochastic[i] != nearest[i];
+      down += away < 0 && stochastic[i] != nearest[i];
+    }
+    EXPECT_GT(up, 256) << base;  // a quarter of all draws goes to the farther neighbour
+    EXPECT_GT(down, 256) << base;
+  }
 }
 
 TEST(Mlp, RefusesSizesThatMakeNoModel) {
