@@ -104,6 +104,7 @@ Tensor Gpt::run_block(Block& block, const Tensor& x, bool training) {
   AttentionOptions heads = attention_;
   heads.dropout = dropout_at(block.path + ".attn.dropout");
   heads.training = training;
+  heads.path = block.path + ".attn";
   const Tensor attended = attention(block.qkv(normalize(block.ln_1, x)), heads);
   const auto [stream, h] =
       residual_layernorm(x,

@@ -60,7 +60,7 @@ class Sequence {
     p.d_dtype = kDTypeOf<ComputeType<T>>;
     p.d_stride = shape_.length;
     p.d_batch_stride = shape_.length * shape_.length;
-    gemm(p, {}, options_.gemm_kernel);
+    multiply(p);
   }
 
   /// d [T, heads, head_size], rows `stride` apart, = a b, over keys or queries.
@@ -76,7 +76,7 @@ class Sequence {
     p.d_stride = stride;
     p.d_batch_stride = shape_.head_size;
     p.accumulate = accumulate;
-    gemm(p, {}, options_.gemm_kernel);
+    multiply(p);
   }
 
  private:
@@ -85,6 +85,14 @@ class Sequence {
     p.acc = options_.precision.acc;
     p.promote = options_.precision.promote;
     return p;
+  }
+  void multiply(const GemmProblem& p) const {
+    try {
+      gemm(p, {}, options_.gemm_kernel);
+    } catch (const std::invalid_argument& error) {  // a forced kernel names the layer it fails
+      throw std::invalid_argument(
+          concat("attention", options_.path.empty() ? "" : " ", options_.path, ": ", error.what()));
+    }
   }
 
   AttentionShape shape_;

@@ -18,6 +18,7 @@ struct AttentionOptions {
   Dropout dropout{};          // of the probabilities
   bool training = false;      // whether dropout happens
   std::string gemm_kernel{};  // empty: chosen
+  std::string path{};         // the module's, named where a forced kernel fails
 };
 
 /// y = softmax(q k^T / sqrt(d)) v, for each sequence and head.
