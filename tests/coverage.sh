@@ -42,5 +42,10 @@ find build/asan -name '*.gcda' -print0 |
         printf "%s: %.1f%% of %d lines\n", folder, percent, folder_total[folder]
         if (percent < 90) failed = 1
       }
+      for (i = split("core ops data", wanted, " "); i > 0; i--)
+        if (!(wanted[i] in folder_total)) {
+          print wanted[i] ": gcov printed none of its files"
+          failed = 1
+        }
       exit failed
     }' | sort
