@@ -98,6 +98,7 @@ std::shared_ptr<Storage> MemoryPool::allocate(size_t bytes, MemoryCategory categ
       block = source_->allocate(size);
     }
     if (block == nullptr) {
+      const size_t free = source_->free_bytes();  // 0: not known
       throw OutOfMemory(concat("out of memory on ",
                                to_string(device_),
                                ": asked for ",
@@ -106,9 +107,10 @@ std::shared_ptr<Storage> MemoryPool::allocate(size_t bytes, MemoryCategory categ
                                name_of(category),
                                " with ",
                                stats_.total.live_bytes,
-                               " bytes in use and ",
-                               source_->free_bytes(),
-                               " free; lower --batch, --context or --width, or use --recompute"));
+                               " bytes in use",
+                               free == 0 ? "" : concat(" and ", free, " free"),
+                               "; lower --batch, --hidden, --context or --width, or use "
+                               "--recompute"));
     }
   }
   count(category, static_cast<int64_t>(bytes));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/tensor.h"
+#include "tests/support/throws.h"
 
 namespace halftone {
 namespace {
@@ -83,6 +84,19 @@ TEST(MemoryPool, OutOfMemorySaysWhatWasAskedAndWhatIsFree) {
     EXPECT_NE(message.find("2048 bytes in use and 2048 free"), std::string::npos) << message;
     EXPECT_NE(message.find("lower --batch"), std::string::npos) << message;
   }
+}
+
+TEST(MemoryPool, OutOfMemoryIsSilentAboutUnknownFreeMemory) {
+  struct NoSource final : BlockSource {
+    void* allocate(size_t) override { return nullptr; }
+    void release(void*) noexcept override {}
+    size_t free_bytes() const override { return 0; }
+  };
+  MemoryPool pool(Device{}, std::make_unique<NoSource>());
+  const std::string message =
+      testing::message_of<OutOfMemory>([&] { pool.allocate(64, MemoryCategory::weights); });
+  EXPECT_NE(message.find("with 0 bytes in use; lower --batch, --hidden"), std::string::npos)
+      << message;
 }
 
 TEST(StepScope, ATensorKeptPastItsStepThrowsWhenTouched) {
