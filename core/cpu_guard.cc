@@ -51,17 +51,6 @@ uint64_t host_xcr0() {
 }
 #endif
 
-// 101 is the earliest priority that programs may use: before every other constructor of the
-// project.
-__attribute__((constructor(101))) void refuse_lesser_cpu() {
-  char text[1024];
-  describe_missing_cpu_features(kPromisedCpuFeatures & ~host_cpu_features(), text, sizeof text);
-  if (text[0] != '\0') {
-    std::fputs(text, stderr);
-    std::_Exit(1);
-  }
-}
-
 }  // namespace
 
 CpuFeatures cpu_features(CpuidFunction cpuid, uint64_t xcr0) {
