@@ -5,7 +5,7 @@
 
 #include "core/check.h"
 
-#ifdef __F16C__
+#if defined(__F16C__) && defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -100,7 +100,7 @@ void with_steering(Format f, const RoundingMode& mode, Fn&& fn) {
   (std::make_index_sequence<kSteerings.size()>{});
 }
 
-#ifdef __F16C__
+#if defined(__F16C__) && defined(__AVX2__)
 /// Whether f's codes become those of binary16 by shifting, values scaled by a power of two (and NaN
 /// moved): subnormals stay subnormal, and nothing finite meets binary16's top exponent.
 bool fits_in_half(Format f) {
@@ -162,7 +162,7 @@ void convert(const BFloat16* __restrict x, size_t n, float* __restrict y) {
 
 void convert(const float* __restrict x, size_t n, Half* __restrict y) {
   size_t i = 0;
-#ifdef __F16C__
+#if defined(__F16C__) && defined(__AVX2__)
   for (; i + 8 <= n; i += 8) {
     const __m256 wide = _mm256_loadu_ps(x + i);
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(wide, wide, _CMP_UNORD_Q));
@@ -181,7 +181,7 @@ void convert(const float* __restrict x, size_t n, Half* __restrict y) {
 
 void convert(const Half* __restrict x, size_t n, float* __restrict y) {
   size_t i = 0;
-#ifdef __F16C__
+#if defined(__F16C__) && defined(__AVX2__)
   for (; i + 8 <= n; i += 8) {
     const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i));
     _mm256_storeu_ps(y + i, _mm256_cvtph_ps(codes));
@@ -210,7 +210,7 @@ void round_scaled(Format f, const float* x, float r, size_t n, float* y, const R
 
 void decode_scaled(Format f, const uint8_t* codes, float s, size_t n, float* y) {
   check_element_format("decode_scaled", f, 8);
-#ifdef __F16C__
+#if defined(__F16C__) && defined(__AVX2__)
   if (fits_in_half(f)) {
     const size_t done = decode_through_half(f, codes, s, n, y);
     codes += done;
