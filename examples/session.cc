@@ -87,6 +87,8 @@ LinearContext Session::begin(const Recipe& recipe, const RunPlan& plan) {
                 resumed_->iteration(),
                 " already; give more --steps");
   }
+  state_.reset();  // the run before this one is no part of its peaks
+  memory_pool(device_.device).reset_peaks();
   recipe_ = recipe;
   plan_ = plan;
   flags_.set("precision", to_string(recipe));  // with --loss-scale in it, for the checkpoint

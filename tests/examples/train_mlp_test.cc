@@ -110,6 +110,20 @@ TEST(TrainMlp, TrainsSeveralRecipesInOneRun) {
   EXPECT_NE(r.out.find("done:", first + 1), std::string::npos);
 }
 
+TEST(TrainMlp, EveryRecipeHasPeaksOfItsOwn) {
+  const TempFolder folder;
+  const std::string log = (folder / "run.jsonl").string();
+  const auto peaks = [&](Words words) {
+    words.insert(words.end(), {"--log", log, "--steps", "2"});
+    EXPECT_EQ(train(words).exit_code, 0);
+    const std::string text = text_of(log);
+    const size_t at = text.rfind("\"peak_bytes\"");
+    return text.substr(at, text.find('}', at) - at);
+  };
+  EXPECT_EQ(peaks({"--precision", "fp32", "--precision", "bf16-pure"}),
+            peaks({"--precision", "bf16-pure"}));
+}
+
 TEST(TrainMlp, LogsOneObjectALine) {
   const TempFolder folder;
   const std::string log = (folder / "run.jsonl").string();
