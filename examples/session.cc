@@ -117,7 +117,9 @@ void Session::load_init(Task& task) const {
 
 void Session::open_dump(Task& task, TrainerHooks& hooks) {
   const std::string path = flags_.text("dump-batches");
-  dump_.open(path, std::ios::trunc);
+  if (!dump_.is_open()) {  // one file for all recipes; opening it again would fail
+    dump_.open(path, std::ios::trunc);
+  }
   if (!dump_) {
     throw_file_error(path, "cannot write: ", std::strerror(errno));
   }

@@ -448,6 +448,20 @@ TEST(TrainMlp, DumpsTheRowsOfEveryBatch) {
                 .exit_code,
             0);
   EXPECT_EQ(text_of(again), text);
+  const std::string twice = (folder / "twice.jsonl").string();
+  ASSERT_EQ(train({"--dump-batches",
+                   twice,
+                   "--steps",
+                   "3",
+                   "--grad-accum",
+                   "2",
+                   "--precision",
+                   "fp32",
+                   "--precision",
+                   "bf16"})
+                .exit_code,
+            0);
+  EXPECT_EQ(text_of(twice), text + text);
 }
 
 }  // namespace
