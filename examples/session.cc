@@ -111,6 +111,7 @@ void Session::load_init(Task& task) const {
   const Checkpoint checkpoint(flags_.text("init"));
   checkpoint.load_parameters(task.parameters());
   for (LinearLayer* layer : task.linear_layers()) {
+    layer->state().forget_pending();  // the amax of the random weights
     layer->refresh();
   }
 }

@@ -206,8 +206,8 @@ void Checkpoint::restore(const RunParts& run) const {
       check_dims(file_, name, histories[i]->amax.shape());
       copy_in(file_.read<float>(name), histories[i]->amax);
       copy(Tensor::from<int64_t>({file_.integer(name, "pushed")}, {1}), histories[i]->pushed);
-      copy(Tensor::from<float>({-1.0f}, {1}), histories[i]->pending);  // refresh observes anew
     }
+    layer->state().forget_pending();  // refresh observes anew
     layer->refresh();
   }
   run.history.read(file_);

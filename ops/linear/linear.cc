@@ -122,6 +122,12 @@ void LinearState::end_step() {
   }
 }
 
+void LinearState::forget_pending() {
+  for (AmaxHistory* history : histories()) {
+    copy(Tensor::from<float>({-1.0f}, {1}), history->pending);
+  }
+}
+
 std::vector<AmaxHistory*> LinearState::histories() {
   std::vector<AmaxHistory*> all;
   for (AmaxHistory& history : histories_) {

@@ -47,6 +47,9 @@ class LinearState {
   /// Delayed scaling: the step's largest magnitudes join the histories. Called once an optimizer
   /// step, skipped or not.
   void end_step();
+  /// Delayed scaling: drops what this step has seen so far, where the weights are replaced by
+  /// others.
+  void forget_pending();
   /// The histories in the order x, w, dy; empty unless the layer scales by history. For
   /// checkpoints.
   std::vector<AmaxHistory*> histories();

@@ -3,9 +3,11 @@
 #include <sys/mount.h>
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
 #include "data/files.h"
+#include "data/hdf5_file.h"
 #include "data/run_lock.h"
 #include "data/synthetic.h"
 #include "models/json.h"
@@ -235,6 +237,29 @@ TEST(TrainMlp, NeverReplacesARunUnasked) {
   const std::string fresh = (folder / "fresh.h5").string();
   EXPECT_EQ(train({"--init", run, "--out", fresh, "--precision", "bf16"}).exit_code, 0);
   expect_usage_error({"--init", run, "--resume", run}, "exclude each other");
+}
+
+TEST(TrainMlp, InitLeavesNothingOfTheRandomWeights) {
+  // The first amax of delayed scaling is that of the weights loaded, whichever seed's is larger.
+  const TempFolder folder;
+  for (const auto& [from, to] : {std::pair{"1", "2"}, {"2", "1"}}) {
+    const std::string init = (folder / "init.h5").string();
+    const std::string run = (folder / "run.h5").string();
+    const Words common{"--precision", "fp8-delayed", "--overwrite"};
+    const auto with = [&](Words words) {
+      words.insert(words.end(), common.begin(), common.end());
+      return words;
+    };
+    ASSERT_EQ(train(with({"--seed", from, "--out", init, "--stop-after", "0"})).exit_code, 0);
+    ASSERT_EQ(
+        train(with({"--seed", to, "--init", init, "--out", run, "--stop-after", "1"})).exit_code,
+        0);
+    float amax = 0.0f;
+    for (const float w : Hdf5File::open(init).read<float>("/master/layers.0.weight")) {
+      amax = std::max(amax, std::fabs(w));
+    }
+    EXPECT_EQ(Hdf5File::open(run).read<float>("/amax/layers.0/w")[0], amax) << to;
+  }
 }
 
 TEST(TrainMlp, WritesACheckpointOnCtrlC) {
