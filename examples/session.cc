@@ -47,6 +47,9 @@ Session::Session(Flags& flags) : flags_(flags), device_(choose_device(flags)) {
                 ", which was made with ",
                 to_string(resumed_->recipe().loss_scale));
   }
+  for (const Recipe& recipe : recipes_) {
+    scaler_config(flags, recipe);  // throws: no recipe is trained where a later one is wrong
+  }
 }
 
 void Session::take_out() {
@@ -151,7 +154,9 @@ RunEnd Session::train(Task& task, const JsonObject& facts) {
     resumed_->restore(parts);
   }
 
-  check_kept_layers(recipe_, task.linear_layers());
+  for (const Recipe& recipe : recipes_) {  // the later ones too, before the first is trained
+    check_kept_layers(recipe, task.linear_layers());
+  }
   print_notes(recipe_, task.linear_layers());
   JsonObject config;
   config.add("program", std::string_view(flags_.program())).add_fields(facts);

@@ -313,6 +313,16 @@ TEST(TrainMlp, KeepNamesLayersThatAreThere) {
   EXPECT_EQ(train({"--precision", "fp8-block,keep=head+layers.0"}).exit_code, 0);
 }
 
+TEST(TrainMlp, AWrongLaterRecipeStopsTheFirst) {
+  for (const Words& words :
+       {Words{"--precision", "fp32", "--precision", "fp8-block,keep=layer.0"},
+        Words{"--precision", "fp32", "--precision", "fp16", "--loss-scale-max", "1"}}) {
+    const ProgramResult r = train(words);
+    EXPECT_EQ(r.exit_code, 2) << r.err;
+    EXPECT_EQ(r.out.find("done:"), std::string::npos) << r.out;
+  }
+}
+
 TEST(Cases, FC108_LeftoverWordsAreAnError) {
   expect_usage_error({"--quiet", "false"}, "false");
   expect_usage_error({"--quiet=no"}, "--quiet", "no");
