@@ -150,8 +150,10 @@ RunEnd Session::train(Task& task, const JsonObject& facts) {
   if (flags_.has("init")) {
     load_init(task);
   }
+  const int64_t resumed_at = resumed_ ? resumed_->iteration() : -1;
   if (resumed_) {
     resumed_->restore(parts);
+    resumed_.reset();  // closes the file, which HDF5 locks against other programs while it is open
   }
 
   for (const Recipe& recipe : recipes_) {  // the later ones too, before the first is trained
@@ -168,7 +170,7 @@ RunEnd Session::train(Task& task, const JsonObject& facts) {
   std::vector<RunObserver*> observers{&history, &report};
   if (flags_.has("log")) {
     if (!log_) {  // not earlier: a run that cannot start leaves the log of another as it is
-      log_.emplace(flags_.text("log"), resumed_ ? resumed_->iteration() : -1);
+      log_.emplace(flags_.text("log"), resumed_at);
     }
     JsonObject line = config;
     line.add("recipe_full", std::string_view(to_full_string(recipe_)))

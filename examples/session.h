@@ -35,7 +35,7 @@ class Session {
   const std::vector<Recipe>& recipes() const { return recipes_; }
   uint64_t seed() const { return static_cast<uint64_t>(flags_.integer("seed")); }
   Device device() const { return device_.device; }
-  /// The checkpoint of --resume.
+  /// The checkpoint of --resume, until train() has restored it.
   const std::optional<Checkpoint>& resumed() const { return resumed_; }
 
   /// --data, or the known name in the checkpoint of --resume. Throws UsageError where that was made
