@@ -42,13 +42,18 @@ std::string keep_log_until(std::string_view log, int64_t iteration) {
 }
 
 RunLog::RunLog(const std::filesystem::path& path, int64_t resumed_at) : path_(path) {
-  std::string kept;
-  if (resumed_at >= 0 && std::filesystem::exists(path)) {
+  std::error_code ignored;  // opening it will say what is wrong
+  const bool goes_on = resumed_at >= 0 && std::filesystem::is_regular_file(path, ignored);
+  if (goes_on) {
     const std::vector<uint8_t> bytes = read_file(path);
-    kept = keep_log_until({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, resumed_at);
+    const std::string log(bytes.begin(), bytes.end());
+    if (!log.empty() && !is_event(log, "start")) {
+      throw_file_error(path, "is not the log of a run; --log needs another name");
+    }
+    const std::string kept = keep_log_until(log, resumed_at);
+    replace_file(path, {reinterpret_cast<const uint8_t*>(kept.data()), kept.size()});
   }
-  out_.open(path, std::ios::binary | std::ios::trunc);
-  out_ << kept;
+  out_.open(path, std::ios::binary | (goes_on ? std::ios::app : std::ios::trunc));
   caught_up();
 }
 

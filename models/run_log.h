@@ -15,7 +15,8 @@ namespace halftone {
 class RunLog : public RunObserver {
  public:
   /// Opens `path` anew, or, for a run resumed at iteration `resumed_at` >= 0, keeps the lines up to
-  /// it. Throws FileError with the operating system's reason.
+  /// it: the file is replaced at once, so that nothing is lost on the way. Throws FileError with
+  /// the operating system's reason, or where a resumed run finds a file that is no log.
   explicit RunLog(const std::filesystem::path& path, int64_t resumed_at = -1);
 
   /// Begins a run with its start line. `unit`: "samples" or "tokens". `has_lost_updates`: whether

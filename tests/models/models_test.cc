@@ -178,6 +178,32 @@ TEST(RunLog, KeepsTheLinesUpToTheCheckpoint) {
   EXPECT_EQ(keep_log_until("", 7), "");
 }
 
+TEST(RunLog, ResumesAFileOfItsOwnAndNoOther) {
+  const TempFolder folder;
+  const std::string start = "{\"event\":\"start\",\"lr\":1}\n";
+  const std::filesystem::path path =
+      folder.write("run.jsonl", start + "{\"event\":\"step\",\"step\":8}\n");
+  const auto text_of = [](const std::filesystem::path& file) {
+    const std::vector<uint8_t> bytes = read_file(file);
+    return std::string(bytes.begin(), bytes.end());
+  };
+  {
+    const std::filesystem::path before =
+        folder / "before.jsonl";  // the old file, under a name more
+    std::filesystem::create_hard_link(path, before);
+    RunLog log(path, 7);
+    EXPECT_EQ(text_of(path), start);
+    EXPECT_EQ(text_of(before), start + "{\"event\":\"step\",\"step\":8}\n");  // never rewritten
+    log.eval({.step = 9, .evaluation = {}});
+    log.caught_up();
+    EXPECT_EQ(text_of(path).rfind(start + "{\"event\":\"eval\",\"step\":9", 0), 0u);
+  }
+  const std::filesystem::path notes = folder.write("notes.txt", "mine\n");
+  expect_holds(message_of<FileError>([&] { RunLog log(notes, 7); }), "notes.txt", "not the log");
+  EXPECT_EQ(text_of(notes), "mine\n");
+  EXPECT_NO_THROW(RunLog log(folder.write("empty.jsonl", ""), 7));
+}
+
 TEST(RunLog, SaysWhyItCannotBeWritten) {
   const TempFolder folder;
   expect_holds(message_of<FileError>([&] { RunLog log(folder / "no/such/folder.jsonl"); }),
