@@ -160,16 +160,9 @@ RunEnd Trainer::run() {
   const InterruptGuard interrupt;
   const double start = now_seconds();
   RunEnd end = RunEnd::finished;
-  while (true) {
-    if (iteration_ >= options_.steps) {
-      break;
-    }
+  while (iteration_ < options_.steps && !interrupt.requested()) {
     if (options_.stop_after >= 0 && iteration_ >= options_.stop_after) {
       end = RunEnd::stopped;
-      break;
-    }
-    if (interrupt.requested()) {
-      end = RunEnd::interrupted;
       break;
     }
     const double step_start = now_seconds();
@@ -192,7 +185,8 @@ RunEnd Trainer::run() {
   save_checkpoint();
   run_seconds_ = now_seconds() - start;
   summarise();
-  return end;
+  // Asked for during the last step too: there may be another run behind this one.
+  return interrupt.requested() ? RunEnd::interrupted : end;
 }
 
 }  // namespace halftone

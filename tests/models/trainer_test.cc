@@ -183,6 +183,25 @@ TEST(Cases, FC33_NaNInAWeightSkipsTheStepUnderEveryRecipe) {
   }
 }
 
+TEST(Trainer, InterruptedInTheLastStepIsInterrupted) {
+  TinyRun run({.steps = 3});
+  int64_t saved = 0;
+  const RunEnd end = run.train({.save =
+                                    [&] {
+                                      ++saved;
+                                      return std::string();
+                                    },
+                                .batch =
+                                    [](const MicroBatch& at) {
+                                      if (at.iteration == 2) {
+                                        std::raise(SIGINT);
+                                      }
+                                    }});
+  EXPECT_EQ(end, RunEnd::interrupted);
+  EXPECT_EQ(run.told.end.steps, 3);
+  EXPECT_EQ(saved, 1);
+}
+
 TEST(Cases, FC73_ScheduleFollowsTheUpdates) {
   TinyRun run({.recipe = "fp16", .steps = 10, .lr = 1e-3});
   run.state.scalars().scaler.scale = 0x1p24f;
