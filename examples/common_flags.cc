@@ -171,6 +171,13 @@ void check_common_flags(const Flags& flags, const Device& device) {
   if (flags.texts("precision").size() > 1 && (flags.has("resume") || flags.has("out"))) {
     throw_usage("--out and --resume hold one run: give one --precision");
   }
+  if (!flags.has("out") && !flags.has("resume")) {
+    for (const char* name : {"checkpoint-every", "stop-after"}) {
+      if (flags.given(name)) {
+        throw_usage("--", name, " writes checkpoints: say where with --out");
+      }
+    }
+  }
   if (device.is_cpu()) {
     for (const char* name : {"graph", "exact"}) {
       if (flags.given(name)) {

@@ -290,6 +290,8 @@ TEST(TrainMlp, SaysWhatIsWrongWithTheCommandLine) {
   expect_usage_error({"--loss-scale", "-8"}, "--loss-scale");
   expect_usage_error({"--precision", "fp16", "--loss-scale-max", "1"}, "loss scale", "65536");
   expect_usage_error({"--steps", "1", "--epochs", "1"}, "--steps", "--epochs");
+  expect_usage_error({"--checkpoint-every", "5"}, "--checkpoint-every", "--out");
+  expect_usage_error({"--stop-after", "5"}, "--stop-after", "--out");
   expect_usage_error({"--graph", "on"}, "--graph", "CPU");
   expect_usage_error({"--device", "gpu"}, "--device", "gpu");
   expect_usage_error({"--lr", "1", "--lr", "2"}, "--lr", "twice");
