@@ -208,8 +208,9 @@ ChosenDevice choose_device(const Flags& flags) {
   if (name == "cpu") {
     return {};
   }
+  const char* why = kHasCuda ? "no GPU support in training yet" : "this build has no CUDA code";
   if (name == "auto") {
-    return {{}, kHasCuda ? "no GPU support in training yet" : "this build has no CUDA code"};
+    return {{}, why};
   }
   const bool is_cuda =
       name == "cuda" || (name.starts_with("cuda:") && name.size() > 5 &&
@@ -217,8 +218,7 @@ ChosenDevice choose_device(const Flags& flags) {
   if (!is_cuda) {
     throw_usage("--device: '", name, "' is not auto, cpu, cuda or cuda:N");
   }
-  throw std::runtime_error(
-      concat("--device ", name, ": this build has no CUDA code; use --device cpu"));
+  throw std::runtime_error(concat("--device ", name, ": ", why, "; use --device cpu"));
 }
 
 LossScalerConfig scaler_config(const Flags& flags, const Recipe& recipe) {

@@ -34,7 +34,7 @@ void add_common_flags(Flags& flags, const TrainingDefaults& defaults);
 /// device. Throws UsageError.
 void check_common_flags(const Flags& flags, const Device& device);
 
-/// One recipe of `--precision`, with `--loss-scale` written into it. Throws UsageError.
+/// The recipes of `--precision`, with `--loss-scale` written into each. Throws UsageError.
 std::vector<Recipe> recipes_of(const Flags& flags);
 
 /// The device of `--device` and, for auto, why a GPU was passed over (empty where none was). Throws
