@@ -43,7 +43,9 @@ std::string evaluation_text(const Evaluation& evaluation) {
 }  // namespace
 
 std::string how_multiplied(const Recipe& recipe, const Device& device) {
-  const Format widest = compute_format(recipe.fwd, recipe.grad);
+  // Eigen's operands are FP32 whatever the recipe; the emulated units take the next wider format.
+  const Format widest =
+      recipe.acc == Accumulator::fp32 ? kFp32 : compute_format(recipe.fwd, recipe.grad);
   const bool is_native = widest == kFp32 && recipe.fwd == kFp32;
   const std::string formats =
       is_native || !device.is_cpu() ? "native" : concat("emulated (via ", to_string(widest), ")");

@@ -18,14 +18,14 @@ struct ReportOptions {
   std::string unit;          // "samples" or "tokens"
 };
 
-/// "seed 1, device cpu (2 threads; this build has no CUDA code)", the recipe in full, and whether
-/// its formats are fed to the hardware as they are.
+/// "seed 1, device cpu (2 threads; no GPU: this build has no CUDA code)", the recipe in full, and
+/// whether its formats are fed to the hardware as they are.
 void print_first_lines(uint64_t seed,
                        const Device& device,
                        const std::string& why_not_gpu,
                        const Recipe& recipe);
 
-/// "native", or "emulated (via fp16)" where a format is multiplied in the next wider one; and what
+/// "native", or "emulated (via fp32)" where formats are multiplied in a wider one; and what
 /// adds the products.
 std::string how_multiplied(const Recipe& recipe, const Device& device);
 
