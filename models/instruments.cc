@@ -37,8 +37,8 @@ void Instruments::take(int64_t iteration, const ParameterSet& parameters, const 
     all.insert(all.end(), counts.begin(), counts.end());
   };
   for (const Parameter& p : parameters.all()) {
-    add(concat("weight/", p.path), p.source, 1.0f);
-    add(concat("gradient/", p.path), p.gradient, unscale);
+    add(concat("weight/", p.path), p.without_padding(p.source), 1.0f);
+    add(concat("gradient/", p.path), p.without_padding(p.gradient), unscale);
   }
 }
 

@@ -262,5 +262,21 @@ TEST(Instruments, CountExponents) {
   EXPECT_EQ(std::accumulate(weights.begin(), weights.begin() + 256, 0u), 10u);
 }
 
+TEST(Instruments, CountNoPadding) {
+  ParameterSet parameters;
+  parameters.declare("w", {3, 4}, Init::ones(), 8);
+  parameters.allocate(parse_recipe("fp32"), 1, {});
+  const TinyRun run({});
+  Instruments instruments(1);
+  instruments.take(1, parameters, run.state);
+  Hdf5File file = Hdf5File::create();
+  instruments.write(file);
+  const auto weights = file.read<uint32_t>("/histogram/weight/w");
+  EXPECT_EQ(weights[127], 12u);
+  EXPECT_EQ(weights[0], 0u);
+  const auto gradients = file.read<uint32_t>("/histogram/gradient/w");
+  EXPECT_EQ(std::accumulate(gradients.begin(), gradients.end(), 0u), 12u);
+}
+
 }  // namespace
 }  // namespace halftone
