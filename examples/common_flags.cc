@@ -1,5 +1,7 @@
 #include "examples/common_flags.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <new>
 #include <typeinfo>
@@ -87,6 +89,13 @@ void add_precision_flags(Flags& flags) {
 
 void add_training_flags(Flags& flags, const TrainingDefaults& defaults) {
   add_integer(flags, "steps", "", 1, Scope::adjustable, "iterations of the whole run", 1e9);
+  flags.add({.name = "epochs",
+             .kind = Kind::real,
+             .default_value = defaults.epochs,
+             .help = "passes over the training data, instead of --steps",
+             .scope = Scope::process,  // stored as steps
+             .low = 0.0,
+             .high = 1e6});
   add_integer(flags, "batch", defaults.batch, 1, Scope::run, "rows of a micro-batch", 1e9);
   add_integer(flags, "grad-accum", defaults.grad_accum, 1, Scope::run, "micro-batches a step", 1e6);
   add_real(flags, "lr", defaults.lr, "learning rate after the warm-up");
@@ -139,7 +148,6 @@ void add_run_flags(Flags& flags) {
              .scope = Scope::process,
              .choices = {"on", "off"}});
   add_present(flags, "exact", Scope::run, "GPU: kernels that agree with the CPU bit for bit");
-  add_present(flags, "recompute", Scope::process, "recompute activations instead of keeping them");
   add_text(flags, "gemm", Scope::process, "hold every product to this kernel");
   add_integer(flags,
               "histograms",
@@ -219,6 +227,21 @@ ChosenDevice choose_device(const Flags& flags) {
     throw_usage("--device: '", name, "' is not auto, cpu, cuda or cuda:N");
   }
   throw std::runtime_error(concat("--device ", name, ": ", why, "; use --device cpu"));
+}
+
+int64_t total_steps(const Flags& flags, double batches_per_epoch) {
+  if (flags.given("steps") && flags.given("epochs")) {
+    throw_usage("--steps and --epochs exclude each other");
+  }
+  if (flags.has("steps") && !flags.given("epochs")) {
+    return flags.integer("steps");
+  }
+  if (flags.real("epochs") <= 0.0) {
+    throw_usage("--epochs: '", flags.text("epochs"), "' is not a number above 0");
+  }
+  const double steps =
+      flags.real("epochs") * batches_per_epoch / static_cast<double>(flags.integer("grad-accum"));
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps)));
 }
 
 LossScalerConfig scaler_config(const Flags& flags, const Recipe& recipe) {

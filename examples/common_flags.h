@@ -25,6 +25,7 @@ struct TrainingDefaults {
   std::string dropout = "0";
   std::string batch = "128";
   std::string grad_accum = "1";
+  std::string epochs{};  // where --steps has no value
 };
 
 /// Declares the flags of design section 7 that train_mlp and train_gpt share.
@@ -44,6 +45,10 @@ struct ChosenDevice {
   std::string why;
 };
 ChosenDevice choose_device(const Flags& flags);
+
+/// Iterations of the whole run: --steps, or --epochs of `batches_per_epoch` micro-batches each.
+/// Throws UsageError.
+int64_t total_steps(const Flags& flags, double batches_per_epoch);
 
 LossScalerConfig scaler_config(const Flags& flags, const Recipe& recipe);
 OptimizerOptions optimizer_options(const Flags& flags, int64_t steps);

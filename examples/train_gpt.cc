@@ -70,6 +70,10 @@ void add_flags(Flags& flags) {
   flags.add({.name = "normalize",
              .kind = Flag::Kind::present,
              .help = "drop a byte order mark and carriage returns from a text file"});
+  flags.add({.name = "recompute",
+             .kind = Flag::Kind::present,
+             .help = "recompute activations instead of keeping them",
+             .scope = Flag::Scope::process});
   add_common_flags(flags,
                    {.min_lr = "0.0001",
                     .warmup = "100",
@@ -126,9 +130,12 @@ RunEnd train(Session& session,
                            .dropout = static_cast<float>(flags.real("dropout")),
                            .has_bias = flags.is_on("bias"),
                            .recompute = flags.is_on("recompute")};
+  // An epoch's batches hold as many tokens as there are; windows are drawn, not dealt.
+  const double per_epoch =
+      static_cast<double>(data.train.size()) / static_cast<double>(batch * options.context);
   const int64_t targets = batch * flags.integer("grad-accum") * options.context;
   const LinearContext context = session.begin(recipe,
-                                              {.steps = flags.integer("steps"),
+                                              {.steps = total_steps(flags, per_epoch),
                                                .nominal_targets = static_cast<double>(targets),
                                                .eval_every = 250,
                                                .print_every = 10});

@@ -2,7 +2,6 @@
 // several, one after the other. See --help, or the README for the recipes.
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdio>
 
 #include "data/dataset.h"
@@ -49,31 +48,7 @@ void add_flags(Flags& flags) {
                }
                return list;
              }});
-  flags.add({.name = "epochs",
-             .kind = Flag::Kind::real,
-             .default_value = "5",
-             .help = "passes over the training images, unless --steps is given",
-             .scope = Flag::Scope::process,
-             .low = 0.0,
-             .high = 1e6});
-  add_common_flags(flags, {});
-}
-
-// Iterations of the whole run: --steps, or --epochs in micro-batches.
-int64_t total_steps(const Flags& flags, int64_t images) {
-  if (flags.given("steps") && flags.given("epochs")) {
-    throw_usage("--steps and --epochs exclude each other");
-  }
-  if (flags.has("steps") && !flags.given("epochs")) {
-    return flags.integer("steps");
-  }
-  if (flags.real("epochs") <= 0.0) {
-    throw_usage("--epochs: '", flags.text("epochs"), "' is not a number above 0");
-  }
-  const auto per_epoch = static_cast<double>(batches_per_epoch(images, flags.integer("batch")));
-  const double steps =
-      flags.real("epochs") * per_epoch / static_cast<double>(flags.integer("grad-accum"));
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps)));
+  add_common_flags(flags, {.epochs = "5"});
 }
 
 // Identifies the images and labels in a checkpoint, which holds no path.
@@ -116,7 +91,7 @@ RunEnd train(Session& session,
   const int64_t per_epoch = batches_per_epoch(data.train.count, batch);
   const LinearContext context =
       session.begin(recipe,
-                    {.steps = total_steps(flags, data.train.count),
+                    {.steps = total_steps(flags, static_cast<double>(per_epoch)),
                      .nominal_targets = static_cast<double>(batch * grad_accum),
                      .eval_every = std::max<int64_t>(1, per_epoch / grad_accum),
                      .print_every = 50});

@@ -131,6 +131,21 @@ TEST(TrainGpt, SizeSetsShapeAndSchedule) {
                "\"dropout\":0,");
 }
 
+TEST(TrainGpt, EpochsCountTheTrainingTokens) {
+  const TempFolder folder;
+  const std::string corpus = folder / "ab.txt";
+  std::string text;
+  for (int i = 0; i < 1000; ++i) {
+    text += "ab";
+  }
+  write_text(corpus, text);
+  // 1,800 tokens to train on, in steps of 4 windows of 8 by 2 micro-batches: 28.125 an epoch.
+  const ProgramResult result = train({"--data", corpus, "--grad-accum", "2", "--epochs", "0.5"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  expect_holds(result.out, "1800 training", "done: 15 of 15 steps");
+  expect_refused(2, {"--data", corpus, "--epochs", "1", "--steps", "1"}, "exclude each other");
+}
+
 class ResumedRun : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ResumedRun, EqualsTheUninterruptedOne) {

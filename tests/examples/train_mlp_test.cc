@@ -292,6 +292,7 @@ TEST(TrainMlp, SaysWhatIsWrongWithTheCommandLine) {
   expect_usage_error({"--steps", "1", "--epochs", "1"}, "--steps", "--epochs");
   expect_usage_error({"--checkpoint-every", "5"}, "--checkpoint-every", "--out");
   expect_usage_error({"--stop-after", "5"}, "--stop-after", "--out");
+  expect_usage_error({"--recompute"}, "--recompute");
   expect_usage_error({"--graph", "on"}, "--graph", "CPU");
   expect_usage_error({"--device", "gpu"}, "--device", "gpu");
   expect_usage_error({"--lr", "1", "--lr", "2"}, "--lr", "twice");
