@@ -168,11 +168,6 @@ JsonObject& JsonObject::add(std::string_view key, std::string_view value) {
   return add_raw(key, quoted);
 }
 
-JsonObject& JsonObject::add_value(std::string_view key, const JsonValue& value) {
-  std::visit([&](const auto& v) { add(key, v); }, value);
-  return *this;
-}
-
 JsonObject& JsonObject::add_fields(const JsonObject& other) {
   fields_ += fields_.empty() || other.fields_.empty() ? "" : ",";
   fields_ += other.fields_;

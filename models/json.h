@@ -40,7 +40,6 @@ class JsonObject {
   JsonObject& add(std::string_view key, const JsonObject& value) {
     return add_raw(key, value.text());
   }
-  JsonObject& add_value(std::string_view key, const JsonValue& value);
 
   /// All fields of another object behind these.
   JsonObject& add_fields(const JsonObject& other);

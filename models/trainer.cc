@@ -128,7 +128,6 @@ void Trainer::evaluate() {
   for (RunObserver* observer : observers_) {
     observer->eval(event);
   }
-  evaluated_at_ = iteration_;
 }
 
 void Trainer::save_checkpoint() {

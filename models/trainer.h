@@ -82,7 +82,6 @@ class Trainer {
   double step_seconds_ = 0.0;  // of this process, evaluation and checkpoints left out
   double run_seconds_ = 0.0;
   int64_t sync_calls_ = 0;
-  int64_t evaluated_at_ = -1;
   int64_t saved_at_ = -1;
   RunSummary summary_;
 };
