@@ -191,9 +191,7 @@ RunEnd Session::train(Task& task, const JsonObject& facts) {
   }
   if (flags_.integer("histograms") > 0) {
     hooks.after_step = [&](int64_t iteration) {
-      if (instruments.is_due(iteration)) {
-        instruments.take(iteration, task.parameters(), *state_);
-      }
+      return instruments.take_if_due(iteration, task.parameters(), *state_);
     };
   }
   Trainer trainer(task, optimizer, *state_, options, observers, hooks);

@@ -26,7 +26,14 @@ class Instruments {
   /// `every` steps; 0: never.
   explicit Instruments(int64_t every) : every_(every) {}
 
-  bool is_due(int64_t iteration) const { return every_ > 0 && iteration % every_ == 0; }
+  /// Takes them where this iteration is due, and says whether it was.
+  bool take_if_due(int64_t iteration, const ParameterSet& parameters, const StepState& state) {
+    const bool is_due = every_ > 0 && iteration % every_ == 0;
+    if (is_due) {
+      take(iteration, parameters, state);
+    }
+    return is_due;
+  }
   /// Takes weights, and gradients unscaled as the step saw them. Waits for the device.
   void take(int64_t iteration, const ParameterSet& parameters, const StepState& state);
 

@@ -34,7 +34,9 @@ struct RunSummary {
   double seconds = 0.0;  // in this process
   double units_per_second = 0.0;
   int64_t skipped = 0;
-  int64_t sync_calls = 0;  // times the host waited for the device to read what steps left there
+  // Times the host stopped to read from the device: records of steps, an evaluation, histograms, a
+  // checkpoint.
+  int64_t sync_calls = 0;
   MemoryStats memory;
 };
 

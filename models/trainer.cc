@@ -65,8 +65,8 @@ void Trainer::step() {
     layer->refresh();
   }
   ++iteration_;
-  if (hooks_.after_step) {
-    hooks_.after_step(iteration_);
+  if (hooks_.after_step && hooks_.after_step(iteration_)) {
+    ++sync_calls_;
   }
 }
 
@@ -122,6 +122,7 @@ void Trainer::fail(const StepRecord& record) const {
 
 void Trainer::evaluate() {
   const EvalEvent event{iteration_, task_.evaluate()};
+  ++sync_calls_;
   summary_.last = event.evaluation;
   summary_.best_loss = summary_.best_loss ? std::min(*summary_.best_loss, event.evaluation.loss)
                                           : event.evaluation.loss;
@@ -135,6 +136,7 @@ void Trainer::save_checkpoint() {
     return;
   }
   const std::string path = hooks_.save();
+  ++sync_calls_;
   for (RunObserver* observer : observers_) {
     observer->checkpoint(iteration_, path);
   }

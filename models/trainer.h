@@ -36,7 +36,8 @@ enum class RunEnd : uint8_t { finished, stopped, interrupted };
 struct TrainerHooks {
   std::function<std::string()> save{};             // writes a checkpoint; returns its path
   std::function<void(const MicroBatch&)> batch{};  // before each micro-batch
-  std::function<void(int64_t)> after_step{};       // the number of the step that ended, from 1
+  // Told the number of the step that ended, from 1; returns whether it read from the device.
+  std::function<bool(int64_t)> after_step{};
 };
 
 class Trainer {

@@ -223,9 +223,14 @@ TEST(Cases, FC73_ScheduleFollowsTheUpdates) {
 }
 
 TEST(Cases, FC116_HostReadsOncePerInterval) {
+  // Steps alone: one an interval, and the evaluation at the end.
   TinyRun run({.steps = 100, .print_every = 10});
   run.train();
-  EXPECT_LE(run.told.end.sync_calls, 10);
+  EXPECT_EQ(run.told.end.sync_calls, 10 + 1);
+  // What else reads is counted: four evaluations, five histograms, the checkpoint at the end.
+  TinyRun all({.steps = 100, .eval_every = 25, .print_every = 50, .histograms = 20});
+  all.train({.save = [] { return std::string(); }});
+  EXPECT_EQ(all.told.end.sync_calls, 4 + 4 + 5 + 1);
 }
 
 TEST(Cases, FC118_PeakBytesFollowTheFormula) {

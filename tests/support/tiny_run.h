@@ -81,9 +81,7 @@ struct TinyRun {
                                          .stop_after = options.stop_after};
     if (options.histograms > 0) {
       hooks.after_step = [this](int64_t iteration) {
-        if (instruments.is_due(iteration)) {
-          instruments.take(iteration, task.parameters(), state);
-        }
+        return instruments.take_if_due(iteration, task.parameters(), state);
       };
     }
     Trainer trainer(task, optimizer, state, trainer_options, {&history, &told}, std::move(hooks));
