@@ -7,6 +7,7 @@
 #include <chrono>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "data/files.h"
 #include "data/hdf5_checksum.h"
@@ -160,22 +161,32 @@ TEST(Cases, FC85_KilledWhileSavingLosesNoFile) {
   const std::filesystem::path path = folder / "run.h5";
   TinyRun run({.hidden = {64}, .steps = 1});
   run.train();
+  TinyRun other({.hidden = {64}, .steps = 2});
+  other.train();
   save_checkpoint(path, run.parts(), kConfig);
-  for (int i = 0; i < 50; ++i) {
+  int64_t found = 1;
+  int replaced = 0;  // kills that left another state than the kill before
+  // On a busy machine a child may not save at all before it is killed: then it is given longer.
+  for (int i = 0; i < 50 || (replaced == 0 && i < 500); ++i) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
       while (true) {
+        save_checkpoint(path, other.parts(), kConfig);
         save_checkpoint(path, run.parts(), kConfig);
       }
     }
     // Spread over about two saves, so that kills fall into every part of one.
-    std::this_thread::sleep_for(std::chrono::microseconds(997 * (i % 25) + 211 * i % 1000));
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(997 * (i % 25) * (1 + i / 50) + 211 * i % 1000));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     const Checkpoint checkpoint(path);  // verifies the checksum
-    ASSERT_EQ(checkpoint.iteration(), 1);
+    const int64_t before = std::exchange(found, checkpoint.iteration());
+    ASSERT_TRUE(found == 1 || found == 2) << found;
+    replaced += found != before ? 1 : 0;
   }
+  EXPECT_GT(replaced, 0);
 }
 
 TEST(Cases, FC87_FlippedByteIsNoticed) {
