@@ -45,8 +45,8 @@ class Session {
   /// Starts a run: prints the first lines and makes its counters. What the model needs is in the
   /// context.
   LinearContext begin(const Recipe& recipe, const RunPlan& plan);
-  /// Trains `task` to its end. `facts` are fields for the log and the checkpoint beside the flags:
-  /// the program, the data's fingerprint, a vocabulary.
+  /// Trains `task` to its end. `facts` are fields for the log and the checkpoint beside the program
+  /// and the flags: the data's fingerprint, a vocabulary.
   RunEnd train(Task& task, const JsonObject& facts);
 
  private:

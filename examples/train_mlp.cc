@@ -13,6 +13,8 @@
 namespace halftone {
 namespace {
 
+constexpr int64_t kMostUnits = 1 << 24;  // of a hidden layer
+
 std::vector<int64_t> parse_sizes(const std::string& text) {
   std::vector<int64_t> sizes;
   const char* at = text.data();
@@ -20,7 +22,13 @@ std::vector<int64_t> parse_sizes(const std::string& text) {
   while (true) {
     int64_t size = 0;
     const auto [next, error] = std::from_chars(at, end, size);
-    HALFTONE_CHECK(error == std::errc() && size >= 1 && size <= 1 << 24,
+    HALFTONE_CHECK(error != std::errc::result_out_of_range && size <= kMostUnits,
+                   "'",
+                   text,
+                   "' has a layer of more than ",
+                   kMostUnits,
+                   " units");
+    HALFTONE_CHECK(error == std::errc() && size >= 1,
                    "'",
                    text,
                    "' is not a list of layer sizes of at least 1, like 256,256");

@@ -302,6 +302,9 @@ TEST(TrainMlp, SaysWhatIsWrongWithTheCommandLine) {
   expect_holds(r.err, "--hidden", "'0'");
   EXPECT_EQ(run_program(built("train_mlp"), {"--hidden", "256,,256"}).exit_code, 2);
   EXPECT_EQ(run_program(built("train_mlp"), {"--hidden", "256,"}).exit_code, 2);
+  for (const char* huge : {"16777217", "99999999999999999999"}) {
+    expect_holds(run_program(built("train_mlp"), {"--hidden", huge}).err, "more than 16777216");
+  }
   expect_usage_error({"--lr", "1e300"}, "--lr", "FP32");
   expect_usage_error({"--gemm", "wgmma"}, "--gemm", "wgmma", "eigen and emulated");
   const ProgramResult no_epochs = run_mlp({"--data", data_folder().string(), "--epochs", "0"});
