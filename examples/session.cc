@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "data/files.h"
+#include "data/known_data.h"
+#include "data/sha256.h"
 #include "examples/report.h"
 
 namespace halftone {
@@ -78,6 +80,42 @@ std::string Session::data_spec() const {
     throw_usage("--resume ", flags_.text("resume"), " was made with files: give them with --data");
   }
   return name;
+}
+
+JsonObject Session::data_facts(const std::string& spec,
+                               std::initializer_list<std::span<const std::byte>> parts) const {
+  Sha256 sha;
+  for (const auto part : parts) {
+    sha.update(part.data(), part.size());
+  }
+  const std::string fingerprint = to_hex(sha.digest());
+  if (resumed_) {
+    const std::string stored = resumed_->config_text("data_sha256");
+    if (stored != fingerprint) {
+      throw_file_error(resumed_->path(),
+                       "was trained on other data: SHA-256 ",
+                       stored,
+                       ", found ",
+                       fingerprint,
+                       "; give its data with --data");
+    }
+  }
+  const bool has_name = is_known_data(spec) || spec == kSyntheticName;
+  JsonObject facts;
+  facts.add("data", has_name ? std::string_view(spec) : "")
+      .add("data_sha256", std::string_view(fingerprint));
+  return facts;
+}
+
+int Session::train_all(const std::function<RunEnd(const Recipe&)>& run) {
+  RunEnd end = RunEnd::finished;
+  for (const Recipe& recipe : recipes_) {
+    end = run(recipe);
+    if (end == RunEnd::interrupted) {
+      break;
+    }
+  }
+  return exit_status(end);
 }
 
 LinearContext Session::begin(const Recipe& recipe, const RunPlan& plan) {
@@ -197,18 +235,6 @@ RunEnd Session::train(Task& task, const JsonObject& facts) {
   Trainer trainer(task, optimizer, *state_, options, observers, hooks);
   trainer.recall(history.last(), history.best_loss());
   return trainer.run();
-}
-
-void check_same_data(const Checkpoint& checkpoint, const std::string& fingerprint) {
-  const std::string stored = checkpoint.config_text("data_sha256");
-  if (stored != fingerprint) {
-    throw_file_error(checkpoint.path(),
-                     "was trained on other data: SHA-256 ",
-                     stored,
-                     ", found ",
-                     fingerprint,
-                     "; give its data with --data");
-  }
 }
 
 }  // namespace halftone

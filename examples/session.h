@@ -3,10 +3,13 @@
 // them. Used by train_mlp and train_gpt.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
-#include <memory>
+#include <functional>
+#include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "data/run_lock.h"
@@ -31,8 +34,6 @@ class Session {
   /// or FileError where a file is the reason.
   explicit Session(Flags& flags);
 
-  /// The recipes to train, one after the other.
-  const std::vector<Recipe>& recipes() const { return recipes_; }
   uint64_t seed() const { return static_cast<uint64_t>(flags_.integer("seed")); }
   Device device() const { return device_.device; }
   /// The checkpoint of --resume, until train() has restored it.
@@ -41,6 +42,15 @@ class Session {
   /// --data, or the known name in the checkpoint of --resume. Throws UsageError where that was made
   /// with files: it holds no path.
   std::string data_spec() const;
+
+  /// What a log and a checkpoint hold of the data: its name where it is a known one (no path is
+  /// kept), and the SHA-256 of its parts. Throws FileError where --resume was trained on other
+  /// data.
+  JsonObject data_facts(const std::string& spec,
+                        std::initializer_list<std::span<const std::byte>> parts) const;
+
+  /// Calls `run` for each recipe until one is interrupted. Returns the program's exit status.
+  int train_all(const std::function<RunEnd(const Recipe&)>& run);
 
   /// Starts a run: prints the first lines and makes its counters. What the model needs is in the
   /// context.
@@ -67,8 +77,5 @@ class Session {
   RunPlan plan_;
   std::optional<StepState> state_;
 };
-
-/// Throws FileError where the data's fingerprint is not the one in the checkpoint.
-void check_same_data(const Checkpoint& checkpoint, const std::string& fingerprint);
 
 }  // namespace halftone

@@ -4,8 +4,6 @@
 #include <cstdio>
 
 #include "data/dataset.h"
-#include "data/known_data.h"
-#include "data/sha256.h"
 #include "examples/session.h"
 #include "models/text_checkpoint.h"
 #include "models/text_task.h"
@@ -96,15 +94,6 @@ void apply_size(Flags& flags) {
   }
 }
 
-// Identifies the tokens in a checkpoint, which holds no path.
-std::string fingerprint(const TokenDataset& data) {
-  Sha256 sha;
-  for (const std::vector<int32_t>* part : {&data.train, &data.val}) {
-    sha.update(part->data(), part->size() * sizeof(int32_t));
-  }
-  return to_hex(sha.digest());
-}
-
 void print_data(const TokenDataset& data) {
   for (const std::string& note : data.notes) {
     std::printf("note: %s\n", note.c_str());
@@ -156,23 +145,15 @@ int run(Flags& flags) {
       spec, {.unit = parse_token_unit(flags.text("text")), .normalize = flags.is_on("normalize")});
   if (session.resumed()) {
     check_same_vocabulary(*session.resumed(), data.vocabulary);
-    check_same_data(*session.resumed(), fingerprint(data));
   }
   if (flags.has("init")) {
     check_same_vocabulary(Checkpoint(flags.text("init")), data.vocabulary);
   }
-  JsonObject facts;
-  facts.add("data", is_known_data(spec) || spec == kSyntheticName ? std::string_view(spec) : "")
-      .add("data_sha256", std::string_view(fingerprint(data)));
+  JsonObject facts = session.data_facts(
+      spec, {std::as_bytes(std::span(data.train)), std::as_bytes(std::span(data.val))});
   store_vocabulary(data.vocabulary, facts);
-  RunEnd end = RunEnd::finished;
-  for (const Recipe& recipe : session.recipes()) {
-    end = train(session, flags, recipe, data, facts);
-    if (end == RunEnd::interrupted) {
-      break;
-    }
-  }
-  return exit_status(end);
+  return session.train_all(
+      [&](const Recipe& recipe) { return train(session, flags, recipe, data, facts); });
 }
 
 }  // namespace

@@ -5,8 +5,6 @@
 #include <cstdio>
 
 #include "data/dataset.h"
-#include "data/known_data.h"
-#include "data/sha256.h"
 #include "examples/session.h"
 #include "models/image_task.h"
 
@@ -59,16 +57,6 @@ void add_flags(Flags& flags) {
   add_common_flags(flags, {.epochs = "5"});
 }
 
-// Identifies the images and labels in a checkpoint, which holds no path.
-std::string fingerprint(const ImageDataset& data) {
-  Sha256 sha;
-  for (const ImageSet* set : {&data.train, &data.test}) {
-    sha.update(set->pixels.data(), set->pixels.size());
-    sha.update(set->labels.data(), set->labels.size());
-  }
-  return to_hex(sha.digest());
-}
-
 // A wrong label in a file of one's own makes classes that nothing belongs to.
 void print_data(const ImageDataset& data) {
   std::vector<bool> has_image(static_cast<size_t>(data.num_classes));
@@ -117,20 +105,13 @@ int run(Flags& flags) {
   Session session(flags);
   const std::string spec = session.data_spec();
   const ImageDataset data = load_image_dataset(spec);
-  JsonObject facts;
-  facts.add("data", is_known_data(spec) || spec == kSyntheticName ? std::string_view(spec) : "")
-      .add("data_sha256", std::string_view(fingerprint(data)));
-  if (session.resumed()) {
-    check_same_data(*session.resumed(), fingerprint(data));
-  }
-  RunEnd end = RunEnd::finished;
-  for (const Recipe& recipe : session.recipes()) {
-    end = train(session, flags, recipe, data, facts);
-    if (end == RunEnd::interrupted) {
-      break;
-    }
-  }
-  return exit_status(end);
+  const JsonObject facts = session.data_facts(spec,
+                                              {std::as_bytes(std::span(data.train.pixels)),
+                                               std::as_bytes(std::span(data.train.labels)),
+                                               std::as_bytes(std::span(data.test.pixels)),
+                                               std::as_bytes(std::span(data.test.labels))});
+  return session.train_all(
+      [&](const Recipe& recipe) { return train(session, flags, recipe, data, facts); });
 }
 
 }  // namespace
