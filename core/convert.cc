@@ -229,13 +229,4 @@ void decode_scaled(Format f, const uint8_t* codes, float s, size_t n, float* y) 
   });
 }
 
-float amax(const float* x, size_t n) {
-  uint32_t largest = 0;  // as bits, where NaN is above infinity and both above every number
-  for (size_t i = 0; i < n; ++i) {
-    const uint32_t magnitude = std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu;
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  return std::bit_cast<float>(largest);
-}
-
 }  // namespace halftone

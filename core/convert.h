@@ -92,7 +92,4 @@ void round_scaled(
 /// y[i] = RN(decode(f, codes[i]) * s). f has at most 8 bits.
 void decode_scaled(Format f, const uint8_t* codes, float s, size_t n, float* y);
 
-/// The largest magnitude, and NaN if there is one; 0 of nothing.
-float amax(const float* x, size_t n);
-
 }  // namespace halftone

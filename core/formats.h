@@ -284,7 +284,7 @@ HALFTONE_HD constexpr double decode_double(Format f, uint32_t code) {
   } else if (field == 0 && !is_scale) {
     value = static_cast<double>(fraction) * detail::power_of_two(1 - f.bias() - f.mantissa_bits);
   } else {
-    const uint64_t exponent = static_cast<uint64_t>(field - f.bias() + 1023);
+    const auto exponent = static_cast<uint64_t>(int64_t{field} - f.bias() + 1023);
     value = std::bit_cast<double>(exponent << 52 | fraction << (52 - f.mantissa_bits));
   }
   return code > f.magnitude_mask() ? -value : value;

@@ -42,30 +42,4 @@ void check_loss_scaler(const LossScalerConfig& c) {
       c.patience >= 1, "loss scale: patience ", c.patience, ", expected at least 1 step");
 }
 
-LossScaler::LossScaler(const LossScalerConfig& config)
-    : LossScaler(config, {.scale = config.init}) {}
-
-LossScaler::LossScaler(const LossScalerConfig& config, const LossScalerState& state)
-    : config_(config), state_(state) {
-  check_loss_scaler(config);
-}
-
-float LossScaler::unscale() {
-  if (unscaled_) {
-    throw std::logic_error(
-        "loss scaler: unscale called twice in one iteration; the gradients are unscaled already");
-  }
-  unscaled_ = true;
-  return 1.0f / state_.scale;
-}
-
-void LossScaler::update(bool all_finite) {
-  if (!unscaled_) {
-    throw std::logic_error(
-        "loss scaler: update before unscale; unscale the gradients and judge those");
-  }
-  unscaled_ = false;
-  state_ = advance(config_, state_, all_finite);
-}
-
 }  // namespace halftone

@@ -2,7 +2,8 @@
 // a pure function that the host and a one-thread kernel share, so that the state can live on the
 // device and a step needs no host read. The order of a step: scale the FP32 loss, backward, unscale
 // once, judge the unscaled gradients, clip, step or skip, advance. A batch without targets makes no
-// update and is not shown to the scaler. Conventions: design.md section 3, cases.md 4a.
+// update and is not shown to the scaler. Source: Micikevicius et al. 2018, arXiv:1710.03740,
+// section 3.2; doubling and halving as torch.amp.GradScaler does, with a floor and a cap.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,7 @@ struct LossScalerConfig {
   int32_t patience = 50;           // skips in a row with no lower scale to try that end the run
 };
 
-/// Trivially copyable; `scale` and `growth` are what a checkpoint needs to go on with the same
-/// steps.
+/// Trivially copyable. A checkpoint holds all four fields, to go on with the same steps.
 struct LossScalerState {
   float scale = 1.0f;
   int32_t growth = 0;        // finite steps since the last change of scale or skip
@@ -69,32 +69,5 @@ LossScalerConfig loss_scaler_config(const LossScale& loss_scale);
 /// scale is a normal number; a fixed scale only has to lie in the outer limits) and growth_interval
 /// and patience are at least 1.
 void check_loss_scaler(const LossScalerConfig& config);
-
-/// The state machine for a host loop, which also guards the order of the calls.
-class LossScaler {
- public:
-  /// Checks the config; starts at config.init.
-  explicit LossScaler(const LossScalerConfig& config);
-  /// Goes on from the state of a checkpoint.
-  LossScaler(const LossScalerConfig& config, const LossScalerState& state);
-
-  /// The factor of the loss; the loss is FP32 before it is multiplied.
-  float scale() const { return state_.scale; }
-  const LossScalerState& state() const { return state_; }
-  bool failed() const { return has_failed(config_, state_); }
-
-  /// The factor that unscales this iteration's gradients, RN(1 / scale). Throws std::logic_error if
-  /// they have been unscaled.
-  float unscale();
-
-  /// Ends the iteration, whether a step was taken or not. Throws std::logic_error if the gradients
-  /// were not unscaled, since all_finite is judged on unscaled values.
-  void update(bool all_finite);
-
- private:
-  LossScalerConfig config_;
-  LossScalerState state_;
-  bool unscaled_ = false;
-};
 
 }  // namespace halftone

@@ -150,20 +150,5 @@ TEST(Convert, FormatsThatDoNotFitThrow) {
   EXPECT_THROW(round_scaled(kE8M0, &x, 1, 1, &x), std::invalid_argument);
 }
 
-TEST(Convert, AmaxSeesEveryElementAndNaN) {
-  for (const size_t n : {1, 2, 7, 8, 9, 31, 32, 33, 129}) {
-    for (size_t at = 0; at < n; ++at) {
-      std::vector<float> x(n, 0.5f);
-      x[at] = -3.0f;
-      EXPECT_EQ(amax(x.data(), n), 3.0f);
-      x[at] = -HUGE_VALF;
-      EXPECT_EQ(amax(x.data(), n), HUGE_VALF);
-      x[(at + 1) % n] = std::bit_cast<float>(0xff800001u);
-      EXPECT_TRUE(std::isnan(amax(x.data(), n)));
-    }
-  }
-  EXPECT_EQ(bits_of(amax(nullptr, 0)), 0u);
-}
-
 }  // namespace
 }  // namespace halftone

@@ -1,4 +1,5 @@
-// The rows of cases.md 1a that a codec alone decides.
+// Troubles with conversions that users of other frameworks reported, those that a codec alone
+// decides.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -26,15 +26,15 @@ LossScalerState run(const LossScalerConfig& config,
 }
 
 TEST(LossScaler, DefaultsAreTheDocumentedOnes) {
-  const LossScaler scaler{LossScalerConfig{}};
-  EXPECT_EQ(scaler.scale(), 65536.0f);
-  const LossScalerState almost = run({}, scaler.state(), true, 1999);
+  const LossScalerState start{.scale = LossScalerConfig{}.init};
+  EXPECT_EQ(start.scale, 65536.0f);
+  const LossScalerState almost = run({}, start, true, 1999);
   EXPECT_EQ(almost.scale, 65536.0f);
   EXPECT_EQ(almost.growth, 1999);
   const LossScalerState grown = advance({}, almost, true);
   EXPECT_EQ(grown.scale, 131072.0f);
   EXPECT_EQ(grown.growth, 0);
-  EXPECT_EQ(run({}, scaler.state(), true, 2000 * 100).scale, 0x1p24f);
+  EXPECT_EQ(run({}, start, true, 2000 * 100).scale, 0x1p24f);
 }
 
 TEST(LossScaler, WalksEveryEdge) {
@@ -99,7 +99,6 @@ TEST(LossScaler, NoneIsAFixedScaleOfOne) {
 TEST(LossScaler, RefusesConfigsWithoutAReciprocal) {
   const auto refused = [](const LossScalerConfig& config) {
     EXPECT_THROW(check_loss_scaler(config), std::invalid_argument);
-    EXPECT_THROW(LossScaler{config}, std::invalid_argument);
   };
   for (const float bad : {0.0f, -1.0f, HUGE_VALF, NAN, 0x1p127f, 0x1p-127f}) {
     refused({.init = bad});
@@ -157,24 +156,8 @@ TEST(Cases, FC17_GrowthCountsExactly) {
   }
 }
 
-TEST(Cases, FC20_UnscaleOnceAnIteration) {
-  LossScaler scaler{LossScalerConfig{}};
-  EXPECT_EQ(scaler.unscale(), 0x1p-16f);
-  EXPECT_THROW(scaler.unscale(), std::logic_error);  // and the gradients stay divided once
-  scaler.update(true);                               // fresh, though no step was taken
-  EXPECT_EQ(scaler.unscale(), 0x1p-16f);
-  scaler.update(false);
-  EXPECT_EQ(scaler.unscale(), 0x1p-15f);
-  scaler.update(true);
-  EXPECT_THROW(scaler.update(true), std::logic_error);
-  const LossScaler resumed(LossScalerConfig{}, scaler.state());
-  EXPECT_EQ(resumed.scale(), 32768.0f);
-  EXPECT_EQ(resumed.state().growth, 1);
-}
-
 TEST(Cases, FC23_ScaledLossNeedsFp32) {
-  const LossScaler scaler{LossScalerConfig{}};
-  const float scaled = 2.0f * scaler.scale();
+  const float scaled = 2.0f * LossScalerConfig{}.init;
   EXPECT_EQ(scaled, 131072.0f);
   EXPECT_TRUE(std::isinf(round_to(kFp16, scaled)));
   EXPECT_GT(scaled, kFp16.max_finite());
