@@ -36,6 +36,7 @@ struct TermByPlace {
   // Element `index` of the axes that belong to one of the two.
   __device__ int64_t walk(int which, int64_t index) const {
     int64_t element = 0;
+#pragma unroll 1
     for (int k = places.rank - 1; k >= 0; --k) {
       if (places.stride[which][k] != 0) {
         element += device::split(index, places.extent[k]) * places.stride[which][k];
@@ -68,12 +69,8 @@ struct TermElements {
 
   template <int N>
   __device__ void operator()(int64_t i) const {
-    float values[N];
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      values[j] = term.at(i + j);
-    }
-    put_pack<accumulate>(values, out + i);
+    static_assert(N == 1);
+    put<accumulate>(out[i], term.at(i));
   }
 };
 
@@ -132,8 +129,7 @@ void detail::broadcast_gradient_cuda(const BroadcastPlan& plan,
                        device_broadcast(plan)};
     if (!plan.repeats(operand)) {
       with_sink<T>(sink, [&]<bool accumulate, class S>(S* out) {
-        constexpr int kPack = pack_of(std::min(sizeof(T), sizeof(S)));
-        launch_elements<kPack>(dy.numel(), TermElements<accumulate, T, S>{term, out}, {out});
+        launch_elements<1>(dy.numel(), TermElements<accumulate, T, S>{term, out}, {});
       });
       return;
     }

@@ -70,6 +70,7 @@ __global__ void strided_copy_kernel(Axes axes, int64_t n, const S* from, D* to) 
     int64_t rest = i;
     int64_t a = 0;
     int64_t b = 0;
+#pragma unroll 1
     for (int k = axes.rank - 1; k >= 0; --k) {
       const int64_t index = k == 0 ? rest : device::split(rest, axes.extent[k]);
       a += index * axes.from_stride[k];
