@@ -231,42 +231,4 @@ void Hdf5File::read_raw(const std::string& name,
   }
 }
 
-int64_t Hdf5File::row_elements(const std::string& name) const {
-  const DatasetInfo found = info(name);
-  HALFTONE_CHECK(!found.dims.empty(), "hdf5: ", name, ": a scalar has no rows");
-  return num_elements(Dims(found.dims.begin() + 1, found.dims.end()));
-}
-
-void Hdf5File::read_rows_raw(
-    const std::string& name, StoredType type, int64_t first, int64_t count, void* out) const {
-  const DatasetInfo found = info(name);
-  if (found.type != type) {
-    throw_file_error(path_, name, ": is ", name_of(found.type), ", expected ", name_of(type));
-  }
-  HALFTONE_CHECK(!found.dims.empty() && first >= 0 && count >= 0 && first <= found.dims[0] - count,
-                 "hdf5: ",
-                 name,
-                 ": rows ",
-                 first,
-                 " to ",
-                 first + count,
-                 " asked of ",
-                 to_string(found.dims));
-  Dims block = found.dims;
-  block[0] = count;
-  if (num_elements(block) == 0) {
-    return;
-  }
-  const Id dataset(H5Dopen2(id_, name.c_str(), H5P_DEFAULT), H5Dclose);
-  const Id space(H5Dget_space(dataset), H5Sclose);
-  std::vector<hsize_t> start(block.size(), 0);
-  start[0] = hsize_t(first);
-  const std::vector<hsize_t> extent = to_hsize(block);
-  H5Sselect_hyperslab(space, H5S_SELECT_SET, start.data(), nullptr, extent.data(), nullptr);
-  const Id memory = make_space(block);
-  if (H5Dread(dataset, memory_type(type), memory, space, H5P_DEFAULT, out) < 0) {
-    fail(path_, name, "read rows");
-  }
-}
-
 }  // namespace halftone

@@ -86,16 +86,6 @@ class Hdf5File {
   /// The whole dataset into `out`; type and byte count must be those of the dataset.
   void read_raw(const std::string& name, StoredType type, void* out, size_t num_bytes) const;
 
-  /// Rows [first, first + count) of the first axis, whole in the other axes.
-  template <class T>
-  std::vector<T> read_rows(const std::string& name, int64_t first, int64_t count) const {
-    std::vector<T> out(size_t(count * row_elements(name)));
-    read_rows_raw(name, kStoredTypeOf<T>, first, count, out.data());
-    return out;
-  }
-  void read_rows_raw(
-      const std::string& name, StoredType type, int64_t first, int64_t count, void* out) const;
-
   /// Attributes of a dataset or a group; setting one replaces it. Integers are stored as i64, reals
   /// as f64.
   void set_text(const std::string& object, const std::string& name, std::string_view value);
@@ -119,7 +109,6 @@ class Hdf5File {
 
  private:
   Hdf5File(int64_t id, std::filesystem::path path) : id_(id), path_(std::move(path)) {}
-  int64_t row_elements(const std::string& name) const;
   void set_attribute(const std::string& object,
                      const std::string& name,
                      int64_t type,

@@ -123,20 +123,6 @@ TEST(Hdf5File, AttributesAndListingInNameOrder) {
       message_of<FileError>([&] { opened.integer("/", "recipe"); }), "/@recipe", "integer");
 }
 
-TEST(Hdf5File, RowsAreReadInPart) {
-  const TempFolder folder;
-  std::vector<uint16_t> values(100 * 6);
-  std::iota(values.begin(), values.end(), uint16_t{0});
-  Hdf5File file = Hdf5File::create();
-  file.write<uint16_t>("/x", {100, 2, 3}, values, {16, 2, 3});
-  file.save(folder / "a.h5");
-  const Hdf5File opened = Hdf5File::open(folder / "a.h5");
-  EXPECT_EQ(opened.read_rows<uint16_t>("/x", 15, 3),
-            std::vector<uint16_t>(values.begin() + 90, values.begin() + 108));
-  EXPECT_TRUE(opened.read_rows<uint16_t>("/x", 100, 0).empty());
-  EXPECT_THROW(opened.read_rows<uint16_t>("/x", 99, 2), std::invalid_argument);
-}
-
 TEST(Hdf5File, WrongUseAndWrongTypesAreNamed) {
   const TempFolder folder;
   Hdf5File file = Hdf5File::create();
