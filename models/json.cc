@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "data/text.h"
+
 namespace halftone {
 namespace {
 
@@ -36,19 +38,6 @@ void append_string(std::string& out, std::string_view text) {
     }
   }
   out += '"';
-}
-
-void append_utf8(std::string& out, uint32_t code) {
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-  } else if (code < 0x800) {
-    out += static_cast<char>(0xc0 | code >> 6);
-    out += static_cast<char>(0x80 | (code & 63));
-  } else {
-    out += static_cast<char>(0xe0 | code >> 12);
-    out += static_cast<char>(0x80 | (code >> 6 & 63));
-    out += static_cast<char>(0x80 | (code & 63));
-  }
 }
 
 class Parser {
@@ -109,7 +98,7 @@ class Parser {
         const char* begin = text_.data() + at_;
         require(std::from_chars(begin, begin + 4, code, 16).ptr == begin + 4);
         at_ += 4;
-        append_utf8(out, code);
+        append_utf8(code, out);
       } else {
         require(escape == '"' || escape == '\\' || escape == '/');
         out += escape;
