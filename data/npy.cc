@@ -156,33 +156,18 @@ NpyArray parse_npy(std::span<const uint8_t> content, const std::filesystem::path
 
 NpyArray read_npy(const std::filesystem::path& path) { return parse_npy(read_file(path), path); }
 
-namespace {
-
-template <class T>
-std::vector<int64_t> widen(const std::vector<uint8_t>& bytes) {
-  std::vector<int64_t> out(bytes.size() / sizeof(T));
-  for (size_t i = 0; i < out.size(); ++i) {
-    T value;
-    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
-    out[i] = int64_t(value);
-  }
-  return out;
-}
-
-}  // namespace
-
 std::vector<int64_t> to_integers(const NpyArray& array, const std::filesystem::path& path) {
   switch (array.type) {
     case StoredType::u8:
-      return widen<uint8_t>(array.bytes);
+      return widen_integers<uint8_t>(array.bytes);
     case StoredType::u16:
-      return widen<uint16_t>(array.bytes);
+      return widen_integers<uint16_t>(array.bytes);
     case StoredType::u32:
-      return widen<uint32_t>(array.bytes);
+      return widen_integers<uint32_t>(array.bytes);
     case StoredType::i32:
-      return widen<int32_t>(array.bytes);
+      return widen_integers<int32_t>(array.bytes);
     case StoredType::i64:
-      return widen<int64_t>(array.bytes);
+      return widen_integers<int64_t>(array.bytes);
     case StoredType::f32:
     case StoredType::f64:
       break;

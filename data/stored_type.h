@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,5 +45,17 @@ std::string to_string(const Dims& dims);
 
 /// The product of `dims`; 1 for none.
 int64_t num_elements(const Dims& dims);
+
+/// Integers of type T, as stored one behind the other, as i64.
+template <class T>
+std::vector<int64_t> widen_integers(std::span<const uint8_t> bytes) {
+  std::vector<int64_t> out(bytes.size() / sizeof(T));
+  for (size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+    out[i] = int64_t(value);
+  }
+  return out;
+}
 
 }  // namespace halftone

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "data/files.h"
+#include "data/stored_type.h"
 
 namespace halftone {
 namespace {
@@ -25,13 +26,7 @@ std::vector<int64_t> widen(std::span<const uint8_t> bytes, const std::filesystem
   if (bytes.size() % sizeof(T) != 0) {
     throw_file_error(path, bytes.size(), " bytes of tokens are not a multiple of ", sizeof(T));
   }
-  std::vector<int64_t> out(bytes.size() / sizeof(T));
-  for (size_t i = 0; i < out.size(); ++i) {
-    T value;
-    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
-    out[i] = value;
-  }
-  return out;
+  return widen_integers<T>(bytes);
 }
 
 // Raw tokens, which have no header that would show their byte order: small tokens in the wrong one
