@@ -6,12 +6,11 @@
 
 #include "core/check.h"
 #include "core/dispatch.h"
+#include "core/integer.h"
 #include "ops/cast/cast.h"
 
 namespace halftone {
 namespace {
-
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 // In (0, 1]: its logarithm is finite.
 double positive_uniform(uint32_t draw) { return (static_cast<double>(draw) + 1.0) * 0x1p-32; }

@@ -4,11 +4,10 @@
 #include <array>
 
 #include "core/check.h"
+#include "core/integer.h"
 
 namespace halftone {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The wgmma kernel's tiles, and what they cost in clocks, fitted to measurements on an H200: for
 // 128 bytes of K, and for a tile whatever its K. The Tensor Core itself takes M * N / 32 a step;

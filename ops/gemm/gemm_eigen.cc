@@ -10,6 +10,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/integer.h"
 #include "core/parallel.h"
 #include "ops/gemm/gemm_cpu.h"
 #include "ops/gemm/gemm_epilogue.h"
@@ -24,9 +25,6 @@ constexpr int64_t kWide = 48;  // 3 vectors of AVX-512 floats, and a multiple of
 constexpr int64_t kNarrow = 4;
 constexpr int64_t kMaxWide = 384;  // of a tile: operands and sums stay in the L2 cache
 constexpr int64_t kMaxNarrow = 256;
-
-int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
-int64_t round_up(int64_t x, int64_t multiple) { return ceil_div(x, multiple) * multiple; }
 
 /// N is the wide dimension, as rows of D are contiguous then, unless padding it would cost too
 /// much.
