@@ -199,10 +199,13 @@ void gemm_cuda(const GemmProblem& problem, const Device& device, std::string_vie
                  problem.batch);
   HALFTONE_CUDA_CHECK(cudaSetDevice(device.index));
   const DeviceCaps& caps = caps_of(device.index);
-  GemmLaunch launch{.a = problem.a, .b = problem.b, .out = output_of(problem), .K = problem.K};
-  launch.config = choose_gemm(problem, caps, kernel);
-  launch.multiprocessors = caps.multiprocessors;
-  launch.stream = static_cast<cudaStream_t>(cuda::current_stream());
+  GemmLaunch launch{.a = problem.a,
+                    .b = problem.b,
+                    .out = output_of(problem),
+                    .K = problem.K,
+                    .config = choose_gemm(problem, caps, kernel),
+                    .multiprocessors = caps.multiprocessors,
+                    .stream = static_cast<cudaStream_t>(cuda::current_stream())};
 
   std::shared_ptr<Storage> packed[2];
   for (const bool is_a : {true, false}) {
