@@ -12,12 +12,12 @@
 
 namespace halftone {
 
-#define HALFTONE_CUBLAS_CHECK(call)                                                         \
-  do {                                                                                      \
-    const cublasStatus_t halftone_status_ = (call);                                         \
-    if (halftone_status_ != CUBLAS_STATUS_SUCCESS) {                                        \
+#define HALFTONE_CUBLAS_CHECK(call)                                                           \
+  do {                                                                                        \
+    const cublasStatus_t halftone_status_ = (call);                                           \
+    if (halftone_status_ != CUBLAS_STATUS_SUCCESS) {                                          \
       throw CudaError(concat(#call, " failed: ", cublasLtGetStatusString(halftone_status_))); \
-    }                                                                                       \
+    }                                                                                         \
   } while (false)
 
 /// One shape. Row-major D = A B is column-major D^T = B^T A^T, so that cuBLAS's A is our B and the

@@ -1,9 +1,9 @@
 // op_bench: what the memory-bound ops reach of a GPU's memory, beside a device-to-device copy in
 // the same process.
 //   op_bench [--json] [--only NAME]
-// Sizes are GPT-2's, the tensors larger than the L2 cache. An op is counted with the fewest bytes it
-// can move: each input read once, each output written once. A time is the median of five samples of
-// twenty launches.
+// Sizes are GPT-2's, the tensors larger than the L2 cache. An op is counted with the fewest bytes
+// it can move: each input read once, each output written once. A time is the median of five samples
+// of twenty launches.
 #include <algorithm>
 #include <cstdio>
 #include <cxxopts.hpp>
