@@ -5,12 +5,15 @@
 //   cpu_bench [--threads N] [--only gemm|mlp|gpt] [--cpu-time] [--json]
 //
 // Training steps stand beside their own products in FP32, narrow ones beside the FP32 step.
+#include <unistd.h>
+
 #include <cxxopts.hpp>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <deque>
@@ -350,6 +353,12 @@ int run(int argc, char** argv) {
 }  // namespace halftone
 
 int main(int argc, char** argv) {
+  // The peer's OpenMP threads would spin after their work and take a core from whoever comes next.
+  // libgomp reads the policy when it is loaded, so the program starts once more with it.
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) {
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    execv("/proc/self/exe", argv);  // returns only if there is no /proc; then the rows are noisier
+  }
   try {
     return halftone::run(argc, argv);
   } catch (const std::exception& error) {
