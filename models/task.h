@@ -36,9 +36,16 @@ class Task {
   /// All linear layers, in the order of the forward pass.
   virtual std::vector<LinearLayer*> linear_layers() = 0;
 
+  /// What the host does for a micro-batch, such as starting a copy of its data to the device:
+  /// called for every micro-batch of a step, in order, before the step begins. A step that is
+  /// replayed from a graph calls this, and not training_loss.
+  virtual void prepare(const MicroBatch&) {}
+
   /// The loss of a micro-batch, recorded, so that backward(loss.loss) reaches every parameter.
-  /// `target_weight` is f32 [] in memory (CrossEntropyOptions::weight). Randomness reads the same
-  /// iteration and index from the RandomSource that the model was made with.
+  /// `target_weight` is f32 [] in memory (CrossEntropyOptions::weight). Randomness, and which rows
+  /// are picked on a device, read the same iteration and index from the RandomSource that the model
+  /// was made with, so that a captured call serves every iteration; `at.index` may be built into
+  /// it.
   virtual CrossEntropy training_loss(const MicroBatch& at, const Tensor& target_weight) = 0;
 
   /// Measures on the held-out data, in a fixed order, without dropout and without recording. Opens

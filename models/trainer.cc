@@ -42,13 +42,20 @@ Trainer::Trainer(Task& task,
   skipped_ = scalars.skipped;
 }
 
+MicroBatch Trainer::micro_batch(int64_t index) const {
+  return {iteration_, index, iteration_ * options_.grad_accum + index};
+}
+
 void Trainer::step() {
+  for (int64_t k = 0; k < options_.grad_accum; ++k) {
+    task_.prepare(micro_batch(k));
+  }
   const StepScope scope;
   begin_step(state_);
   task_.parameters().begin_gradients();
   for (int64_t k = 0; k < options_.grad_accum; ++k) {
     begin_micro_batch(state_, k);
-    const MicroBatch at{iteration_, k, iteration_ * options_.grad_accum + k};
+    const MicroBatch at = micro_batch(k);
     if (hooks_.batch) {
       hooks_.batch(at);
     }

@@ -61,6 +61,7 @@ class Trainer {
   RunEnd run();
 
  private:
+  MicroBatch micro_batch(int64_t index) const;  // of the step that comes next
   void step();
   void catch_up();
   void evaluate();

@@ -127,6 +127,28 @@ TEST(Trainer, SkipsABatchWithoutTargets) {
   EXPECT_EQ(run.told.end.skipped, 1);
 }
 
+TEST(Trainer, PreparesAStepsMicroBatchesBeforeItBegins) {
+  struct Watched : ImageTask {
+    using ImageTask::ImageTask;
+    void prepare(const MicroBatch& at) override {
+      calls += concat(" prepare ", at.number);
+      ImageTask::prepare(at);
+    }
+    CrossEntropy training_loss(const MicroBatch& at, const Tensor& weight) override {
+      calls += concat(" loss ", at.number);
+      return ImageTask::training_loss(at, weight);
+    }
+    std::string calls;
+  };
+  TinyRun run({.steps = 2, .grad_accum = 2});
+  Watched task(run.model, tiny_digits(), 16, 1, {});
+  const TrainerOptions options{.steps = 2, .grad_accum = 2};
+  Trainer(task, run.optimizer, run.state, options, {}, {}).run();
+  EXPECT_EQ(task.calls,
+            " prepare 0 prepare 1 loss 0 loss 1"
+            " prepare 2 prepare 3 loss 2 loss 3");
+}
+
 // A run whose gradients are NaN on every step, because one weight is.
 std::string fail_with_nan(TinyRun& run) {
   run.model.parameters().all()[2].weight.data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
