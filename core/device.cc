@@ -16,7 +16,8 @@ void throw_no_cuda(std::string_view op) {
 }
 
 void throw_not_on_gpu(std::string_view op) {
-  throw std::logic_error(std::string(op) + ": not available on a GPU yet; use --device cpu");
+  throw std::logic_error(
+      concat(op, ": the tensor lives on a GPU, and this op has no CUDA kernel; use --device cpu"));
 }
 
 }  // namespace halftone

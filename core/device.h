@@ -36,7 +36,7 @@ std::string to_string(const Device& device);
 /// Throws std::logic_error: `op` was reached with a CUDA tensor in a build without CUDA.
 [[noreturn]] void throw_no_cuda(std::string_view op);
 
-/// Throws std::logic_error: `op` has no CUDA kernel yet, so it must not be given a CUDA tensor.
+/// Throws std::logic_error: `op` has no CUDA kernel, so it must not be given a CUDA tensor.
 [[noreturn]] void throw_not_on_gpu(std::string_view op);
 
 }  // namespace halftone

@@ -1,12 +1,16 @@
 #include "examples/common_flags.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <new>
 #include <typeinfo>
 
+#include "core/cuda/gpu.h"
 #include "core/parallel.h"
+#include "ops/gemm/gemm_config.h"
 
 namespace halftone {
 namespace {
@@ -147,7 +151,8 @@ void add_run_flags(Flags& flags) {
              .help = "GPU: replay steps as CUDA graphs",
              .scope = Scope::process,
              .choices = {"on", "off"}});
-  add_present(flags, "exact", Scope::run, "GPU: kernels that agree with the CPU bit for bit");
+  add_present(
+      flags, "exact", Scope::run, "only kernels with the same bits on every device (all are)");
   add_text(flags, "gemm", Scope::process, "hold every product to this kernel");
   add_integer(flags,
               "histograms",
@@ -157,6 +162,54 @@ void add_run_flags(Flags& flags) {
               "iterations between histograms of weights and gradients; 0: none");
   add_text(flags, "dump-batches", Scope::process, "write the rows of every batch to this file");
   add_present(flags, "quiet", Scope::process, "print no progress");
+}
+
+void check_kernel(const std::string& name, const Device& device) {
+  const auto is_named = [&](GemmKernel kernel) { return name_of(kernel) == name; };
+  if (device.is_cpu() && name != "eigen" && name != "emulated") {
+    throw_usage("--gemm: '", name, "' is no kernel of the CPU, which has eigen and emulated");
+  }
+  if (device.is_cuda() &&
+      std::none_of(std::begin(kGemmKernels), std::end(kGemmKernels), is_named)) {
+    std::string list;
+    for (const GemmKernel kernel : kGemmKernels) {
+      list += concat(list.empty() ? "" : ", ", name_of(kernel));
+    }
+    throw_usage("--gemm: '", name, "' is no kernel of a GPU, which has ", list);
+  }
+}
+
+// auto: the first usable GPU; what is wrong with cuda:0 where none is.
+ChosenDevice first_usable() {
+  const cuda::GpuFacts first = cuda::inspect_gpu(0);
+  for (int index = 0; index < first.count; ++index) {
+    const cuda::GpuFacts facts = cuda::inspect_gpu(index);
+    if (cuda::why_unusable(facts).empty()) {
+      return {{DeviceType::cuda, index}, cuda::describe(facts)};
+    }
+  }
+  return {{}, concat("no GPU: ", cuda::why_unusable(first))};
+}
+
+ChosenDevice device_named(const std::string& name) {
+  if (name == "auto") {
+    return first_usable();
+  }
+  if (name == "cpu") {
+    return {};
+  }
+  int index = 0;
+  const std::string digits = name.starts_with("cuda:") ? name.substr(5) : "0";
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  const bool is_whole = error == std::errc() && end == digits.data() + digits.size() && index >= 0;
+  if ((name != "cuda" && !name.starts_with("cuda:")) || !is_whole) {
+    throw_usage("--device: '", name, "' is not auto, cpu, cuda or cuda:N");
+  }
+  const cuda::GpuFacts facts = cuda::inspect_gpu(index);
+  if (const std::string why = cuda::why_unusable(facts); !why.empty()) {
+    throw std::runtime_error(concat("--device ", name, ": ", why, "; use --device cpu"));
+  }
+  return {{DeviceType::cuda, index}, cuda::describe(facts)};
 }
 
 void print_error(const std::string& program, const std::string& message) {
@@ -186,16 +239,11 @@ void check_common_flags(const Flags& flags, const Device& device) {
       }
     }
   }
-  if (device.is_cpu()) {
-    for (const char* name : {"graph", "exact"}) {
-      if (flags.given(name)) {
-        throw_usage("--", name, " has no meaning on the CPU");
-      }
-    }
-    const std::string kernel = flags.has("gemm") ? flags.text("gemm") : "eigen";
-    if (kernel != "eigen" && kernel != "emulated") {
-      throw_usage("--gemm: '", kernel, "' is no kernel of the CPU, which has eigen and emulated");
-    }
+  if (device.is_cpu() && flags.given("graph")) {
+    throw_usage("--graph has no meaning on the CPU");
+  }
+  if (flags.has("gemm")) {
+    check_kernel(flags.text("gemm"), device);
   }
 }
 
@@ -212,21 +260,11 @@ std::vector<Recipe> recipes_of(const Flags& flags) {
 }
 
 ChosenDevice choose_device(const Flags& flags) {
-  const std::string name = flags.has("device") ? flags.text("device") : "auto";
-  if (name == "cpu") {
-    return {};
+  ChosenDevice chosen = device_named(flags.has("device") ? flags.text("device") : "auto");
+  if (chosen.device.is_cuda() && flags.given("threads")) {
+    throw_usage("--threads has no meaning on ", to_string(chosen.device), "; give --device cpu");
   }
-  const char* why = kHasCuda ? "no GPU support in training yet" : "this build has no CUDA code";
-  if (name == "auto") {
-    return {{}, why};
-  }
-  const bool is_cuda =
-      name == "cuda" || (name.starts_with("cuda:") && name.size() > 5 &&
-                         name.find_first_not_of("0123456789", 5) == std::string::npos);
-  if (!is_cuda) {
-    throw_usage("--device: '", name, "' is not auto, cpu, cuda or cuda:N");
-  }
-  throw std::runtime_error(concat("--device ", name, ": ", why, "; use --device cpu"));
+  return chosen;
 }
 
 int64_t total_steps(const Flags& flags, double batches_per_epoch) {

@@ -31,19 +31,21 @@ struct TrainingDefaults {
 /// Declares the flags of design section 7 that train_mlp and train_gpt share.
 void add_common_flags(Flags& flags, const TrainingDefaults& defaults);
 
-/// Checks what no single flag can: pairs that exclude each other, flags without a meaning on the
-/// device. Throws UsageError.
+/// Checks what no single flag can: pairs that exclude each other, flags and kernels without a
+/// meaning on the device. Throws UsageError.
 void check_common_flags(const Flags& flags, const Device& device);
 
 /// The recipes of `--precision`, with `--loss-scale` written into each. Throws UsageError.
 std::vector<Recipe> recipes_of(const Flags& flags);
 
-/// The device of `--device` and, for auto, why a GPU was passed over (empty where none was). Throws
-/// std::runtime_error where the one asked for is not there.
+/// The device of `--device`, and what the first line says of it: the GPU's name, or why auto passed
+/// over GPUs. auto takes the first usable GPU.
 struct ChosenDevice {
   Device device;
-  std::string why;
+  std::string note;
 };
+/// Throws UsageError where a flag has no meaning on the device, and std::runtime_error where the
+/// GPU asked for is not usable.
 ChosenDevice choose_device(const Flags& flags);
 
 /// Iterations of the whole run: --steps, or --epochs of `batches_per_epoch` micro-batches each.

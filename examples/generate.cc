@@ -93,7 +93,7 @@ int run(const Flags& flags) {
   const bool quiet = flags.is_on("quiet");
   const InterruptGuard interrupt;
   if (!quiet) {
-    print_first_lines(seed, device.device, device.why, checkpoint.recipe());
+    print_first_lines(seed, device.device, device.note, checkpoint.recipe());
     std::printf("model of iteration %lld, vocabulary of %lld\n\n",
                 static_cast<long long>(checkpoint.iteration()),
                 static_cast<long long>(vocabulary.size()));

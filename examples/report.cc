@@ -4,8 +4,9 @@
 
 #include <cstdio>
 
+#include "core/cuda/gpu.h"
 #include "core/parallel.h"
-#include "ops/gemm/gemm.h"
+#include "ops/gemm/gemm_config.h"
 
 namespace halftone {
 namespace {
@@ -40,18 +41,37 @@ std::string evaluation_text(const Evaluation& evaluation) {
   return text;
 }
 
+// What the forward product of a large layer runs on, unless a kernel is asked for.
+GemmKernel chosen_kernel(const Recipe& recipe, const Device& device) {
+  constexpr int64_t kSize = 4096;
+  const float scale = 1.0f;
+  const GemmPrecision precision = resolve_linear(recipe, "", false).forward;
+  GemmProblem problem{.M = kSize,
+                      .N = kSize,
+                      .K = kSize,
+                      .a = {.format = precision.a.format},
+                      .b = {.format = precision.b.format, .transposed = true},
+                      .d_dtype = recipe.act,
+                      .acc = precision.acc,
+                      .promote = precision.promote};
+  problem.a.scales.data = precision.a.scaling == Scaling::none ? nullptr : &scale;
+  const cuda::GpuFacts facts = cuda::inspect_gpu(device.index);
+  return choose_gemm(problem, {facts.compute_capability, facts.multiprocessors}).kernel;
+}
+
 }  // namespace
 
-std::string how_multiplied(const Recipe& recipe, const Device& device) {
-  // Eigen's operands are FP32 whatever the recipe; the emulated units take the next wider format.
-  const Format widest =
-      recipe.acc == Accumulator::fp32 ? kFp32 : compute_format(recipe.fwd, recipe.grad);
-  const bool is_native = widest == kFp32 && recipe.fwd == kFp32;
+std::string how_multiplied(const Recipe& recipe, const Device& device, std::string_view kernel) {
+  // Eigen's operands are FP32 whatever the recipe; the other kernels take the next wider format.
+  const bool is_eigen = device.is_cpu() && recipe.acc == Accumulator::fp32;
+  const Format widest = is_eigen ? kFp32 : compute_format(recipe.fwd, recipe.grad);
+  const bool is_native = widest == recipe.fwd && (widest == kFp32 || device.is_cuda());
   const std::string formats =
-      is_native || !device.is_cpu() ? "native" : concat("emulated (via ", to_string(widest), ")");
-  return concat(formats,
-                ", accumulated by ",
-                recipe.acc == Accumulator::fp32 ? "Eigen in fp32" : name_of(recipe.acc));
+      is_native ? "native" : concat("emulated (via ", to_string(widest), ")");
+  if (device.is_cpu()) {
+    return concat(formats, ", accumulated by ", is_eigen ? "Eigen in fp32" : name_of(recipe.acc));
+  }
+  return concat(formats, ", by ", kernel.empty() ? name_of(chosen_kernel(recipe, device)) : kernel);
 }
 
 void print_notes(const Recipe& recipe, const std::vector<LinearLayer*>& layers) {
@@ -75,16 +95,21 @@ void print_notes(const Recipe& recipe, const std::vector<LinearLayer*>& layers) 
 
 void print_first_lines(uint64_t seed,
                        const Device& device,
-                       const std::string& why_not_gpu,
-                       const Recipe& recipe) {
-  std::string where = to_string(device);
+                       const std::string& device_note,
+                       const Recipe& recipe,
+                       std::string_view kernel) {
+  std::string about;
   if (device.is_cpu()) {
-    where += concat(" (", num_threads(), num_threads() == 1 ? " thread" : " threads");
-    where += why_not_gpu.empty() ? ")" : concat("; no GPU: ", why_not_gpu, ")");
+    about = concat(num_threads(), num_threads() == 1 ? " thread" : " threads");
   }
-  std::printf("seed %llu, device %s\n", static_cast<unsigned long long>(seed), where.c_str());
-  std::printf(
-      "recipe %s, %s\n", to_full_string(recipe).c_str(), how_multiplied(recipe, device).c_str());
+  about += concat(about.empty() || device_note.empty() ? "" : "; ", device_note);
+  std::printf("seed %llu, device %s (%s)\n",
+              static_cast<unsigned long long>(seed),
+              to_string(device).c_str(),
+              about.c_str());
+  std::printf("recipe %s, %s\n",
+              to_full_string(recipe).c_str(),
+              how_multiplied(recipe, device, kernel).c_str());
   std::fflush(stdout);
 }
 

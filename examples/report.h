@@ -18,16 +18,19 @@ struct ReportOptions {
   std::string unit;          // "samples" or "tokens"
 };
 
-/// "seed 1, device cpu (2 threads; no GPU: this build has no CUDA code)", the recipe in full, and
-/// whether its formats are fed to the hardware as they are.
+/// "seed 1, device cuda:0 (NVIDIA H200, compute capability 9.0)" or "seed 1, device cpu (2 threads;
+/// no GPU: there is no NVIDIA driver)"; the recipe in full, and how_multiplied.
 void print_first_lines(uint64_t seed,
                        const Device& device,
-                       const std::string& why_not_gpu,
-                       const Recipe& recipe);
+                       const std::string& device_note,
+                       const Recipe& recipe,
+                       std::string_view kernel = "");
 
-/// "native", or "emulated (via fp32)" where formats are multiplied in a wider one; and what
-/// adds the products.
-std::string how_multiplied(const Recipe& recipe, const Device& device);
+/// "native", or "emulated (via fp16)" where formats are multiplied in a wider one, of a large
+/// layer; then what multiplies: "by wgmma", or on the CPU what adds the products. `kernel`: the one
+/// that
+/// --gemm asks for. Throws std::invalid_argument where no kernel of the device takes the recipe.
+std::string how_multiplied(const Recipe& recipe, const Device& device, std::string_view kernel);
 
 /// Below this many elements an 8-bit or narrower format costs more to make than it saves.
 inline constexpr int64_t kSmallLayer = int64_t{512} * 512;

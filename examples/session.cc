@@ -51,6 +51,7 @@ Session::Session(Flags& flags) : flags_(flags), device_(choose_device(flags)) {
   }
   for (const Recipe& recipe : recipes_) {
     scaler_config(flags, recipe);  // throws: no recipe is trained where a later one is wrong
+    how_multiplied(recipe, device_.device, flags.text("gemm"));
   }
 }
 
@@ -140,7 +141,7 @@ LinearContext Session::begin(const Recipe& recipe, const RunPlan& plan) {
   if (!flags_.has("print-every")) {
     flags_.set("print-every", plan.print_every);
   }
-  print_first_lines(seed(), device_.device, device_.why, recipe);
+  print_first_lines(seed(), device_.device, device_.note, recipe, flags_.text("gemm"));
   state_.emplace(StepRules{.scaler = scaler_config(flags_, recipe),
                            .nominal_targets = plan.nominal_targets,
                            .clip_norm = static_cast<float>(flags_.real("clip"))},
@@ -213,6 +214,7 @@ RunEnd Session::train(Task& task, const JsonObject& facts) {
     JsonObject line = config;
     line.add("recipe_full", std::string_view(to_full_string(recipe_)))
         .add("device", std::string_view(to_string(device_.device)))
+        .add("device_note", std::string_view(device_.note))
         .add("parameters", task.parameters().num_elements());
     log_->start(line, task.unit(), !recipe_.master);
     observers.push_back(&*log_);

@@ -38,14 +38,14 @@ class Generate : public ::testing::Test {
                                                                   "--context", "8",
                                                                   "--batch",   "4",
                                                                   "--steps",   "3",
-                                                                  "--threads", "1",
+                                                                  "--device",  "cpu",
                                                                   "--quiet",   "--out",
                                                                   model_,      "--overwrite"});
     ASSERT_EQ(result.exit_code, 0) << result.err;
   }
 
   ProgramResult write(const Arguments& arguments) {
-    Arguments all{"--from", model_};
+    Arguments all{"--from", model_, "--device", "cpu"};
     all.insert(all.end(), arguments.begin(), arguments.end());
     return run_program(built("generate"), all);
   }

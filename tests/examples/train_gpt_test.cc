@@ -172,6 +172,8 @@ TEST_P(ResumedRun, EqualsTheUninterruptedOne) {
                                           kCorpus,
                                           "--log",
                                           folder / "part.jsonl",
+                                          "--device",
+                                          "cpu",
                                           "--threads",
                                           "1",
                                           "--quiet"});
@@ -211,14 +213,30 @@ TEST(Cases, FC104_SameSeedSameBytes) {
   }
   write_text(corpus, text);
   for (const char* threads : {"1", "2"}) {
-    const ProgramResult result = run_program(
-        built("train_gpt"), {"--data",      corpus,      "--layers",
-                             "1",           "--heads",   "2",
-                             "--width",     "16",        "--batch",
-                             "8",           "--context", "16",
-                             "--precision", "bf16",      "--steps",
-                             "50",          "--threads", threads,
-                             "--quiet",     "--out",     folder / (std::string(threads) + ".h5")});
+    const ProgramResult result = run_program(built("train_gpt"),
+                                             {"--data",
+                                              corpus,
+                                              "--layers",
+                                              "1",
+                                              "--heads",
+                                              "2",
+                                              "--width",
+                                              "16",
+                                              "--batch",
+                                              "8",
+                                              "--context",
+                                              "16",
+                                              "--precision",
+                                              "bf16",
+                                              "--steps",
+                                              "50",
+                                              "--threads",
+                                              threads,
+                                              "--device",
+                                              "cpu",
+                                              "--quiet",
+                                              "--out",
+                                              folder / (std::string(threads) + ".h5")});
     ASSERT_EQ(result.exit_code, 0) << result.err;
   }
   EXPECT_EQ(read_file(folder / "1.h5"), read_file(folder / "2.h5"));

@@ -31,9 +31,13 @@ const std::filesystem::path& data_folder() {
   return folder.path();
 }
 
+// On the CPU, unless the words name a device: tests/examples/devices_test.cc has the others.
 ProgramResult run_mlp(Words words, const RunOptions& options = {}) {
   const Words common{"--hidden", "32", "--batch", "16", "--threads", "2"};
   words.insert(words.end(), common.begin(), common.end());
+  if (std::find(words.begin(), words.end(), "--device") == words.end()) {
+    words.insert(words.end(), {"--device", "cpu"});
+  }
   return run_program(built("train_mlp"), words, options);
 }
 
@@ -183,9 +187,17 @@ TEST(TrainMlp, ResumesToTheSameLog) {
   ASSERT_EQ(train(with({"--log", part, "--out", run, "--stop-after", "7"})).exit_code, 0);
   EXPECT_EQ(events(part, "step").size(), 7u);
   EXPECT_TRUE(events(part, "eval").size() == 1u);
-  const ProgramResult resumed = run_program(
-      built("train_mlp"),
-      {"--resume", run, "--log", part, "--data", data_folder().string(), "--threads", "1"});
+  const ProgramResult resumed = run_program(built("train_mlp"),
+                                            {"--resume",
+                                             run,
+                                             "--log",
+                                             part,
+                                             "--data",
+                                             data_folder().string(),
+                                             "--device",
+                                             "cpu",
+                                             "--threads",
+                                             "1"});
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_EQ(events(part, "step"), events(whole, "step"));
   EXPECT_EQ(events(part, "eval"), events(whole, "eval"));
@@ -294,7 +306,9 @@ TEST(TrainMlp, SaysWhatIsWrongWithTheCommandLine) {
   expect_usage_error({"--stop-after", "5"}, "--stop-after", "--out");
   expect_usage_error({"--recompute"}, "--recompute");
   expect_usage_error({"--graph", "on"}, "--graph", "CPU");
-  expect_usage_error({"--device", "gpu"}, "--device", "gpu");
+  for (const char* device : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999"}) {
+    expect_usage_error({"--device", device}, "--device", device);
+  }
   expect_usage_error({"--lr", "1", "--lr", "2"}, "--lr", "twice");
   expect_usage_error({"--out", "--quiet"}, "--out needs a value");
   const ProgramResult r = run_program(built("train_mlp"), {"--hidden", "0"});
@@ -364,9 +378,9 @@ TEST(TrainMlp, SaysWhatIsWrongWithTheMachineOrTheFiles) {
   const ProgramResult kernel = train({"--gemm", "emulated"});
   EXPECT_EQ(kernel.exit_code, 1);
   expect_holds(kernel.err, "layers.0", "emulated");
-  const ProgramResult cuda = train({"--device", "cuda:7"});
+  const ProgramResult cuda = train({"--device", "cuda:1000"});
   EXPECT_EQ(cuda.exit_code, 1);
-  expect_holds(cuda.err, "cuda:7");
+  expect_holds(cuda.err, "cuda:1000", "--device cpu");
 }
 
 TEST(TrainMlp, FailedStartsHarmNothing) {
