@@ -1,5 +1,6 @@
 #include "core/storage.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <map>
@@ -7,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/block_hold.h"
 #include "core/check.h"
 
 #ifdef HALFTONE_HAS_CUDA
@@ -113,6 +115,7 @@ std::shared_ptr<Storage> MemoryPool::allocate(size_t bytes, MemoryCategory categ
                                "--recompute"));
     }
   }
+  BlockHold::handed_out(block);
   count(category, static_cast<int64_t>(bytes));
   const bool of_step =
       category == MemoryCategory::activations || category == MemoryCategory::workspace;
@@ -140,10 +143,9 @@ void MemoryPool::reset_peaks() {
 
 void MemoryPool::trim() {
   for (auto& [size, list] : free_->by_size) {
-    for (void* block : list) {
-      source_->release(block);
-    }
-    list.clear();
+    const auto held = std::stable_partition(list.begin(), list.end(), &BlockHold::is_held);
+    std::for_each(held, list.end(), [&](void* block) { source_->release(block); });
+    list.erase(held, list.end());
   }
 }
 
