@@ -1,6 +1,7 @@
 #include "core/cuda/memory.h"
 
 #include "core/cuda/check.cuh"
+#include "core/cuda/graph.h"
 
 namespace halftone::cuda {
 namespace {
@@ -58,9 +59,13 @@ void copy_bytes(void* to, Device to_device, const void* from, Device from_device
   if (bytes == 0) {
     return;
   }
+  const bool with_host = to_device.is_cpu() || from_device.is_cpu();
+  if (with_host) {
+    refuse_in_graph("it copies between host and device");
+  }
   const auto stream = static_cast<cudaStream_t>(current_stream());
   HALFTONE_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
-  if (to_device.is_cpu() || from_device.is_cpu()) {
+  if (with_host) {
     synchronize();
   }
 }
@@ -82,6 +87,7 @@ void* current_stream() {
 }
 
 void synchronize() {
+  refuse_in_graph("it waits for the device");
   ++num_synchronizations;
   HALFTONE_CUDA_CHECK(cudaStreamSynchronize(static_cast<cudaStream_t>(current_stream())));
 }
