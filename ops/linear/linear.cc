@@ -103,8 +103,12 @@ QuantizeOptions LinearState::options(LinearOperand operand, std::string_view use
 }
 
 void LinearState::refresh(const Tensor& weights) {
-  w_forward_ = {};  // before the new ones are made: never two copies at once
-  w_dgrad_ = {};
+  // Before the new ones are made: never two copies at once. In the reverse order, so that they get
+  // the same memory again: a recorded step reads them where they were.
+  w_dgrad_.scales = {};
+  w_dgrad_.values = {};
+  w_forward_.scales = {};
+  w_forward_.values = {};
   QuantizeOptions how = options(LinearOperand::w, "w", true);
   how.category = MemoryCategory::quantized;
   w_forward_ = quantize(weights, 1, precision_.forward.b, how);

@@ -97,6 +97,26 @@ Product product(int64_t M, int64_t N, int64_t K, A a, B b) {
   return p;
 }
 
+TEST(Linear, RefreshedWeightsStayWhereTheyWere) {
+  for (const char* name : {"fp8-tensor", "fp8-row", "fp8-block", "mxfp8", "nvfp4"}) {
+    const LinearPrecision p = resolve_linear(parse_recipe(name), "layer", false);
+    LinearState state("layer", p, {}, "", Device{});
+    const Tensor w = random_tensor({64, 64}, 1);  // small: scales and values share size classes
+    state.refresh(w);
+    const auto addresses = [&] {
+      return std::array{state.w_forward().values.raw(),
+                        state.w_forward().scales.raw(),
+                        state.w_dgrad().values.raw(),
+                        state.w_dgrad().scales.raw()};
+    };
+    const auto before = addresses();
+    state.refresh(w);
+    EXPECT_EQ(addresses(), before) << name;
+    state.refresh(w);
+    EXPECT_EQ(addresses(), before) << name;
+  }
+}
+
 TEST(Linear, EveryRecipesProductsMatchDoubleOnTheSameRoundedOperands) {
   const int64_t rows = 67;
   const int64_t in = 131;
