@@ -1,10 +1,16 @@
 // What each call of step_state.h does to the scalars of a step: written once, run by the host on
 // the CPU's and by one thread of a GPU on its own. Pointers are into the memory of that device.
+// What overflowed is one NaN on both, so that logs and records are the same to the byte.
 #pragma once
+
+#include <bit>
 
 #include "ops/step_state/step_state.h"
 
 namespace halftone::detail {
+
+/// x, and one bit pattern for all NaNs: which of them arithmetic gives is the machine's choice.
+HALFTONE_HD inline float one_nan(float x) { return x == x ? x : std::bit_cast<float>(0x7fc00000u); }
 
 struct BeginStep {
   float* target_weight;
@@ -33,7 +39,7 @@ struct AddLoss {
   const int32_t* targets;
 
   HALFTONE_HD void operator()(const StepRules& rules, StepScalars& s) const {
-    s.loss_sum += *loss_sum;
+    s.loss_sum = one_nan(s.loss_sum + *loss_sum);
     s.targets += *targets;
     // In double and rounded once: where the targets are the nominal ones it is exactly 1 / scale.
     const auto targets_so_far = static_cast<double>(s.targets > 1 ? s.targets : 1);
@@ -44,7 +50,7 @@ struct AddLoss {
 
 struct DecideStep {
   HALFTONE_HD void operator()(const StepRules& rules, StepScalars& s) const {
-    const float norm = s.grad_norm;
+    const float norm = s.grad_norm = one_nan(s.grad_norm);
     s.clip_factor =
         rules.clip_norm > 0.0f && norm > rules.clip_norm ? rules.clip_norm / norm : 1.0f;
     if (s.targets == 0) {
@@ -71,7 +77,7 @@ struct EndStep {
     record.first_non_finite = s.first_non_finite;
     record.has_failed = has_failed(rules.scaler, s.scaler) ? 1 : 0;
     record.skipped = s.apply == 0 ? 1 : 0;
-    record.loss = s.targets > 0 ? s.loss_sum / static_cast<float>(s.targets) : 0.0f;
+    record.loss = s.targets > 0 ? one_nan(s.loss_sum / static_cast<float>(s.targets)) : 0.0f;
     record.grad_norm = s.grad_norm;
     record.loss_scale = s.used_scale;
     record.next_loss_scale = s.scaler.scale;
