@@ -317,7 +317,8 @@ TrainerOptions trainer_options(const Flags& flags) {
           .eval_every = flags.integer("eval-every"),
           .checkpoint_every = flags.integer("checkpoint-every"),
           .print_every = flags.integer("print-every"),
-          .stop_after = flags.has("stop-after") ? flags.integer("stop-after") : -1};
+          .stop_after = flags.has("stop-after") ? flags.integer("stop-after") : -1,
+          .graph = flags.is_on("graph")};
 }
 
 int run_main(Flags& flags, int argc, const char* const* argv, const std::function<int()>& body) {

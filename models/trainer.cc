@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "core/autograd.h"
 #include "core/check.h"
+#include "core/cuda/memory.h"
 #include "models/interrupt.h"
 
 namespace halftone {
@@ -12,6 +14,14 @@ namespace {
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// How often this process has waited for a GPU.
+int64_t waits() {
+  if constexpr (kHasCuda) {
+    return cuda::synchronize_count();
+  }
+  return 0;
 }
 
 bool is_due(int64_t iteration, int64_t every) { return every > 0 && iteration % every == 0; }
@@ -46,23 +56,15 @@ MicroBatch Trainer::micro_batch(int64_t index) const {
   return {iteration_, index, iteration_ * options_.grad_accum + index};
 }
 
-void Trainer::step() {
-  for (int64_t k = 0; k < options_.grad_accum; ++k) {
-    task_.prepare(micro_batch(k));
-  }
+void Trainer::launch_step() {
   const StepScope scope;
   begin_step(state_);
   task_.parameters().begin_gradients();
   for (int64_t k = 0; k < options_.grad_accum; ++k) {
     begin_micro_batch(state_, k);
-    const MicroBatch at = micro_batch(k);
-    if (hooks_.batch) {
-      hooks_.batch(at);
-    }
-    const CrossEntropy loss = task_.training_loss(at, state_.target_weight());
+    const CrossEntropy loss = task_.training_loss(micro_batch(k), state_.target_weight());
     backward(loss.loss, state_.one());
     add_loss(state_, loss.sum, loss.count);
-    untold_units_ += task_.units(at);
   }
   task_.parameters().finish_gradients();
   optimizer_.step(state_);
@@ -71,6 +73,40 @@ void Trainer::step() {
     layer->state().end_step();
     layer->refresh();
   }
+}
+
+void Trainer::step() {
+  const int64_t waited = waits();
+  int64_t least_units = std::numeric_limits<int64_t>::max();
+  for (int64_t k = 0; k < options_.grad_accum; ++k) {
+    const MicroBatch at = micro_batch(k);
+    task_.prepare(at);
+    if (hooks_.batch) {
+      hooks_.batch(at);
+    }
+    const int64_t units = task_.units(at);
+    untold_units_ += units;
+    least_units = std::min(least_units, units);
+    if (units > usual_units_) {
+      usual_units_ = units;
+      is_warm_ = false;
+      graph_.reset();
+    }
+  }
+  const Device& device = state_.memory().device();
+  const bool is_usual = least_units == usual_units_;
+  if (options_.graph && is_usual && is_warm_ && device.is_cuda()) {
+    if constexpr (kHasCuda) {
+      if (!graph_) {
+        graph_.emplace([this] { launch_step(); });
+      }
+      graph_->replay();
+    }
+  } else {
+    launch_step();
+    is_warm_ = is_warm_ || is_usual;
+  }
+  sync_calls_ += waits() - waited;
   ++iteration_;
   if (hooks_.after_step && hooks_.after_step(iteration_)) {
     ++sync_calls_;
@@ -83,14 +119,15 @@ void Trainer::catch_up() {
   }
   const std::vector<StepRecord> records = state_.read_records(told_, iteration_);
   ++sync_calls_;
-  const double rate =
-      untold_seconds_ > 0.0 ? static_cast<double>(untold_units_) / untold_seconds_ : 0.0;
+  // Not earlier: a GPU had only been told of these steps.
+  const double seconds = now_seconds() - untold_since_;
+  const double rate = seconds > 0.0 ? static_cast<double>(untold_units_) / seconds : 0.0;
   for (const StepRecord& record : records) {
     skipped_ += record.skipped;
     const StepEvent event{record,
                           learning_rate(optimizer_.options().schedule, record.update),
                           rate,
-                          untold_seconds_ / static_cast<double>(records.size()),
+                          seconds / static_cast<double>(records.size()),
                           skipped_};
     for (RunObserver* observer : observers_) {
       observer->step(event);
@@ -107,9 +144,8 @@ void Trainer::catch_up() {
   }
   told_ = iteration_;
   all_units_ += untold_units_;
-  step_seconds_ += untold_seconds_;
+  step_seconds_ += seconds;
   untold_units_ = 0;
-  untold_seconds_ = 0.0;
 }
 
 void Trainer::fail(const StepRecord& record) const {
@@ -173,9 +209,10 @@ RunEnd Trainer::run() {
       end = RunEnd::stopped;
       break;
     }
-    const double step_start = now_seconds();
+    if (told_ == iteration_) {
+      untold_since_ = now_seconds();
+    }
     step();
-    untold_seconds_ += now_seconds() - step_start;
     const bool is_last = iteration_ >= options_.steps;
     const bool wants_eval = is_due(iteration_, options_.eval_every) || is_last;
     const bool wants_checkpoint = is_due(iteration_, options_.checkpoint_every);

@@ -1,11 +1,13 @@
 // Training on a GPU is training on the CPU: with the Tensor Core's arithmetic on both sides, every
-// loss, norm, scale and weight has the same bits.
+// loss, norm, scale and weight has the same bits, whether steps are replayed as a graph or launched
+// op by op.
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "tests/support/bits.h"
 #include "tests/support/devices.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/tiny_run.h"
 
 namespace halftone {
@@ -13,6 +15,7 @@ namespace {
 
 using testing::kGpu;
 using testing::same_bits;
+using testing::TempFolder;
 using testing::TinyOptions;
 using testing::TinyRun;
 
@@ -22,24 +25,50 @@ std::vector<uint8_t> bytes_of(const std::vector<StepRecord>& records) {
   return bytes;
 }
 
-void expect_same_training(TinyOptions options) {
+void expect_same(TinyRun& actual, TinyRun& expected) {
+  const std::vector<StepRecord>& steps = expected.told.steps;
+  ASSERT_EQ(actual.told.steps.size(), steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    ASSERT_TRUE(same_bits(bytes_of({actual.told.steps[i]}), bytes_of({steps[i]})))
+        << "step " << i + 1 << ": loss " << actual.told.steps[i].loss << ", expected "
+        << steps[i].loss;
+  }
+  EXPECT_TRUE(same_bits(actual.weights(), expected.weights()));
+  ASSERT_EQ(actual.told.evals.size(), expected.told.evals.size());
+  for (size_t i = 0; i < expected.told.evals.size(); ++i) {
+    EXPECT_EQ(actual.told.evals[i].evaluation.loss, expected.told.evals[i].evaluation.loss);
+  }
+  // Where the CPU reads what a step left, a GPU waits, and nowhere else.
+  EXPECT_EQ(actual.told.end.sync_calls, expected.told.end.sync_calls);
+}
+
+// Starts at a loss scale of its own where it is not 0.
+void train(TinyRun& run, float loss_scale) {
+  if (loss_scale > 0.0f) {
+    StepScalars scalars = run.state.read();
+    scalars.scaler.scale = loss_scale;
+    run.state.write(scalars);
+  }
+  run.train();
+}
+
+void expect_same_training(TinyOptions options, float loss_scale = 0.0f) {
   SCOPED_TRACE(options.recipe);
   TinyRun on_cpu(options);
-  on_cpu.train();
-  options.device = kGpu;
-  TinyRun on_gpu(options);
-  on_gpu.train();
+  train(on_cpu, loss_scale);
   ASSERT_EQ(on_cpu.told.steps.size(), static_cast<size_t>(options.steps));
-  for (size_t i = 0; i < on_cpu.told.steps.size(); ++i) {
-    ASSERT_TRUE(same_bits(bytes_of({on_gpu.told.steps[i]}), bytes_of({on_cpu.told.steps[i]})))
-        << "step " << i + 1 << ": loss " << on_gpu.told.steps[i].loss << ", on the CPU "
-        << on_cpu.told.steps[i].loss;
+  options.device = kGpu;
+  for (const bool graph : {true, false}) {
+    SCOPED_TRACE(graph ? "graph" : "op by op");
+    options.graph = graph;
+    TinyRun on_gpu(options);
+    train(on_gpu, loss_scale);
+    expect_same(on_gpu, on_cpu);
   }
-  EXPECT_TRUE(same_bits(on_gpu.weights(), on_cpu.weights()));
-  ASSERT_EQ(on_cpu.told.evals.size(), on_gpu.told.evals.size());
-  for (size_t i = 0; i < on_cpu.told.evals.size(); ++i) {
-    EXPECT_EQ(on_gpu.told.evals[i].evaluation.loss, on_cpu.told.evals[i].evaluation.loss);
-  }
+}
+
+TinyOptions options_of(const char* recipe) {
+  return {.recipe = recipe, .hidden = {48, 32}, .steps = 200, .eval_every = 100};
 }
 
 TEST(GpuTraining, HasTheCpusBits) {
@@ -50,14 +79,70 @@ TEST(GpuTraining, HasTheCpusBits) {
                              "fp8-delayed,acc=hopper16",
                              "fp8-block,acc=hopper16",
                              "mxfp8,acc=hopper16"}) {
-    TinyOptions options;
-    options.recipe = recipe;
-    options.hidden = {48, 32};
-    options.steps = 200;
+    TinyOptions options = options_of(recipe);
     options.grad_accum = 2;
     options.dropout = 0.1f;
-    options.eval_every = 100;
     expect_same_training(options);
+  }
+}
+
+TEST(GpuTraining, RunsShorterBatchesBetweenReplays) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  for (const int64_t grad_accum : {1, 3}) {
+    TinyOptions options = options_of("bf16,acc=hopper16");
+    options.batch = 24;  // of 256 images: the eleventh of an epoch has 16
+    options.grad_accum = grad_accum;
+    expect_same_training(options);
+  }
+}
+
+TEST(Cases, FC117_AnOverflowIsSkippedInsideTheGraph) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  TinyOptions options = options_of("fp16,acc=hopper16");
+  expect_same_training(options, 0x1p24f);
+  TinyRun on_gpu(options);
+  train(on_gpu, 0x1p24f);
+  EXPECT_EQ(on_gpu.told.steps[2].skipped, 1);  // the second replay
+  EXPECT_EQ(on_gpu.told.steps.back().skipped, 0);
+}
+
+TEST(GpuTraining, TwoRunsAreByteIdentical) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  TinyOptions options = options_of("fp8-block");
+  options.device = kGpu;
+  options.dropout = 0.1f;
+  TinyRun one(options);
+  TinyRun other(options);
+  one.train();
+  other.train();
+  expect_same(other, one);
+}
+
+TEST(GpuTraining, GoesOnFromACheckpointWithTheSameBits) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  const TempFolder folder;
+  for (const char* recipe : {"fp16", "fp8-delayed", "mxfp8"}) {
+    SCOPED_TRACE(recipe);
+    TinyOptions options = options_of(recipe);
+    options.device = kGpu;
+    options.dropout = 0.1f;
+    options.steps = 60;
+    TinyRun whole(options);
+    whole.train();
+    const std::string path = (folder / concat(recipe, ".h5")).string();
+    options.stop_after = 23;
+    TinyRun first(options);
+    first.train({.save = [&] {
+      save_checkpoint(path, first.parts(), "{}");
+      return path;
+    }});
+    options.stop_after = -1;
+    TinyRun rest(options);
+    Checkpoint(path).restore(rest.parts());
+    rest.train();
+    EXPECT_TRUE(same_bits(rest.weights(), whole.weights()));
+    EXPECT_TRUE(same_bits(bytes_of(rest.told.steps),
+                          bytes_of({whole.told.steps.begin() + 23, whole.told.steps.end()})));
   }
 }
 

@@ -29,6 +29,7 @@ struct TinyOptions {
   OptimizerOptions::Kind optimizer = OptimizerOptions::Kind::adamw;
   float loss_factor = 1.0f;
   Device device{};
+  bool graph = true;
 };
 
 /// 256 images to train on and 64 to test on; made once.
@@ -78,7 +79,8 @@ struct TinyRun {
                                          .grad_accum = options.grad_accum,
                                          .eval_every = options.eval_every,
                                          .print_every = options.print_every,
-                                         .stop_after = options.stop_after};
+                                         .stop_after = options.stop_after,
+                                         .graph = options.graph};
     if (options.histograms > 0) {
       hooks.after_step = [this](int64_t iteration) {
         return instruments.take_if_due(iteration, task.parameters(), state);
