@@ -101,7 +101,8 @@ TEST(Linear, RefreshedWeightsStayWhereTheyWere) {
   for (const char* name : {"fp8-tensor", "fp8-row", "fp8-block", "mxfp8", "nvfp4"}) {
     const LinearPrecision p = resolve_linear(parse_recipe(name), "layer", false);
     LinearState state("layer", p, {}, "", Device{});
-    const Tensor w = random_tensor({64, 64}, 1);  // small: scales and values share size classes
+    // Small: scales and values share size classes.
+    const Tensor w = random_leaf({64, 64}, DType::f32, 1).detach();
     state.refresh(w);
     const auto addresses = [&] {
       return std::array{state.w_forward().values.raw(),
