@@ -1,6 +1,7 @@
 // The simt kernel: FP32 on the CUDA cores, any layout, the baseline of the ladder. A block of 256
-// threads computes 128 x 128 from tiles of 16 of K in shared memory, a thread 8 x 8 in registers.
-// Each output is one chain of fused multiply-adds in ascending K within a split.
+// threads computes 128 x 128 from tiles of 16 of K, a thread 8 x 8 in registers. While one tile in
+// shared memory is multiplied, the next is on its way from memory to registers. Each output is one
+// chain of fused multiply-adds in ascending K within a split.
 #include "core/cuda/check.cuh"
 #include "ops/gemm/gemm_launch.cuh"
 
@@ -15,6 +16,7 @@ struct SimtOperand {
   const float* data;
   OperandStrides strides;
   int64_t batch_stride;
+  bool vectors;  // four values along the contiguous dimension, from a multiple of 4, are aligned
   GemmScales scales;
 
   __device__ float scale(int64_t i, int64_t k) const {
@@ -31,25 +33,75 @@ struct SimtArgs {
   int K;
   int split_k;
   int promote;
-  bool has_intervals;
 };
 
-/// Loads 128 x 16 of an operand, threads along its contiguous dimension.
-__device__ void load_tile(float (&to)[kDepth][kTile + 4],
-                          const SimtOperand& x,
-                          const float* base,
-                          int mn0,
-                          int mn,
-                          int k0,
-                          int k_end) {
-  for (int i = threadIdx.x; i < kTile * kDepth; i += kThreads) {
-    const bool along_k = x.strides.k == 1;
-    const int m = along_k ? i / kDepth : i % kTile;
-    const int k = along_k ? i % kDepth : i / kTile;
-    to[k][m] = mn0 + m < mn && k0 + k < k_end
-                   ? base[(mn0 + m) * x.strides.mn + (k0 + k) * x.strides.k]
-                   : 0.0f;
+// A tile in shared memory: for each k the 128 values of M or N, the first four of every eight in
+// one half, the others in the second. So both 16-byte reads of eight neighbouring values meet every
+// bank once, and the halves and rows start in banks that let transposing writes do the same.
+constexpr int kHalf = 72;
+constexpr int kPitch = 140;
+using Tile = float[kDepth][kPitch];
+
+__device__ __forceinline__ int place_of(int mn) { return mn % 4 + mn / 8 * 4 + mn / 4 % 2 * kHalf; }
+
+/// This thread's share of one 128 x 16 tile of an operand, between memory and shared memory.
+struct TileShare {
+  float4 part[2];
+
+  // Along K a pair of lanes reads 32 bytes of one of 16 rows, else a warp reads 512 bytes of one k.
+  __device__ static int mn(bool along_k) {
+    const int lane = threadIdx.x % 32;
+    return along_k ? threadIdx.x / 32 * 16 + lane / 2 : lane * 4;
   }
+  __device__ static int k(bool along_k, int i) {
+    return 8 * i + static_cast<int>(along_k ? threadIdx.x % 2 * 4 : threadIdx.x / 32);
+  }
+
+  /// Zeros where the operand ends.
+  __device__ __forceinline__ void fetch(
+      const SimtOperand& x, const float* base, int mn0, int mn_end, int k0, int k_end) {
+    const bool along_k = x.strides.k == 1;
+    const int m = mn0 + mn(along_k);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int kk = k0 + k(along_k, i);
+      const float* from = base + m * x.strides.mn + kk * x.strides.k;
+      const int valid = along_k ? (m < mn_end ? k_end - kk : 0) : (kk < k_end ? mn_end - m : 0);
+      if (x.vectors && valid >= 4) {
+        part[i] = *reinterpret_cast<const float4*>(from);
+      } else {
+        const int64_t step = along_k ? x.strides.k : x.strides.mn;
+        part[i] = {valid > 0 ? from[0] : 0.0f,
+                   valid > 1 ? from[step] : 0.0f,
+                   valid > 2 ? from[2 * step] : 0.0f,
+                   valid > 3 ? from[3 * step] : 0.0f};
+      }
+    }
+  }
+
+  __device__ __forceinline__ void put(bool along_k, Tile& tile) const {
+    const int place = place_of(mn(along_k));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int kk = k(along_k, i);
+      if (along_k) {
+        tile[kk][place] = part[i].x;
+        tile[kk + 1][place] = part[i].y;
+        tile[kk + 2][place] = part[i].z;
+        tile[kk + 3][place] = part[i].w;
+      } else {
+        *reinterpret_cast<float4*>(&tile[kk][place]) = part[i];
+      }
+    }
+  }
+};
+
+/// Eight neighbouring values of M or N at one k, from a multiple of 8.
+__device__ __forceinline__ void read_8(const float (&row)[kPitch], int mn, float (&v)[8]) {
+  const float4 low = *reinterpret_cast<const float4*>(&row[mn / 2]);
+  const float4 high = *reinterpret_cast<const float4*>(&row[mn / 2 + kHalf]);
+  v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w;
+  v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
 }
 
 __device__ int64_t interval_stop(const SimtArgs& args, int64_t k, int64_t k_end) {
@@ -60,37 +112,47 @@ __device__ int64_t interval_stop(const SimtArgs& args, int64_t k, int64_t k_end)
   return end;
 }
 
-__global__ void __launch_bounds__(kThreads)
+template <bool kHasIntervals>
+__global__ void __launch_bounds__(kThreads, kHasIntervals ? 1 : 2)
     gemm_simt_kernel(const __grid_constant__ SimtArgs args) {
-  __shared__ float tile_a[kDepth][kTile + 4];
-  __shared__ float tile_b[kDepth][kTile + 4];
+  __shared__ __align__(16) Tile tiles_a[2];
+  __shared__ __align__(16) Tile tiles_b[2];
   const GemmOutput& out = args.out;
   const int matrix = blockIdx.z % out.batch;
   const int split = blockIdx.z / out.batch;
   const int m0 = blockIdx.x * kTile;
   const int n0 = blockIdx.y * kTile;
-  const int row = threadIdx.x / 16 * 8;
-  const int column = threadIdx.x % 16 * 8;
+  // A warp computes 32 x 64.
+  const int row = threadIdx.x / 64 * 32 + threadIdx.x % 32 / 8 * 8;
+  const int column = threadIdx.x / 32 % 2 * 64 + threadIdx.x % 8 * 8;
   const float* a = args.a.data + matrix * args.a.batch_stride;
   const float* b = args.b.data + matrix * args.b.batch_stride;
+  const bool a_along_k = args.a.strides.k == 1;
+  const bool b_along_k = args.b.strides.k == 1;
   const int k_begin = split * args.split_k;
   const int k_end = min(args.K, k_begin + args.split_k);
 
   float acc[8][8] = {};
-  float sum[8][8] = {};
+  float sum[kHasIntervals ? 8 : 1][8] = {};
   int64_t interval = k_begin;
+  TileShare share_a, share_b;
+  share_a.fetch(args.a, a, m0, out.M, k_begin, k_end);
+  share_b.fetch(args.b, b, n0, out.N, k_begin, k_end);
+  int stage = 0;
   for (int k0 = k_begin; k0 < k_end; k0 += kDepth) {
-    load_tile(tile_a, args.a, a, m0, out.M, k0, k_end);
-    load_tile(tile_b, args.b, b, n0, out.N, k0, k_end);
+    share_a.put(a_along_k, tiles_a[stage]);
+    share_b.put(b_along_k, tiles_b[stage]);
+    // One barrier is enough: the other stage, which the next round fills, was read before it.
     __syncthreads();
+    if (k0 + kDepth < k_end) {
+      share_a.fetch(args.a, a, m0, out.M, k0 + kDepth, k_end);
+      share_b.fetch(args.b, b, n0, out.N, k0 + kDepth, k_end);
+    }
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
       float x[8], y[8];
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        x[i] = tile_a[k][row + i];
-        y[i] = tile_b[k][column + i];
-      }
+      read_8(tiles_a[stage][k], row, x);
+      read_8(tiles_b[stage][k], column, y);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
 #pragma unroll
@@ -99,19 +161,21 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
     }
-    __syncthreads();
-    if (args.has_intervals && k0 + kDepth >= interval_stop(args, interval, k_end)) {
+    stage ^= 1;
+    if constexpr (kHasIntervals) {
+      if (k0 + kDepth >= interval_stop(args, interval, k_end)) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const float a_scale = args.a.scale(min(m0 + row + i, out.M - 1), interval);
+        for (int i = 0; i < 8; ++i) {
+          const float a_scale = args.a.scale(min(m0 + row + i, out.M - 1), interval);
 #pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          const float scale = a_scale * args.b.scale(min(n0 + column + j, out.N - 1), interval);
-          sum[i][j] = __fmaf_rn(acc[i][j], scale, sum[i][j]);
-          acc[i][j] = 0.0f;
+          for (int j = 0; j < 8; ++j) {
+            const float scale = a_scale * args.b.scale(min(n0 + column + j, out.N - 1), interval);
+            sum[i][j] = __fmaf_rn(acc[i][j], scale, sum[i][j]);
+            acc[i][j] = 0.0f;
+          }
         }
+        interval = k0 + kDepth;
       }
-      interval = k0 + kDepth;
     }
   }
   if (n0 + column >= out.N) {
@@ -127,7 +191,7 @@ __global__ void __launch_bounds__(kThreads)
     float v[8];
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      v[j] = args.has_intervals ? sum[i][j] : acc[i][j];
+      v[j] = kHasIntervals ? sum[kHasIntervals ? i : 0][j] : acc[i][j];
     }
     if (out.partials != nullptr) {
       store_8(out.partial(split, matrix, m0 + row + i, n0 + column), DType::f32, 0, true, 8, v);
@@ -141,8 +205,12 @@ __global__ void __launch_bounds__(kThreads)
 
 void run_simt(const GemmLaunch& launch) {
   const auto operand = [](const GemmOperand& x, bool is_a) {
-    return SimtOperand{
-        static_cast<const float*>(x.data), strides_of(x, is_a), x.batch_stride, x.scales};
+    return SimtOperand{static_cast<const float*>(x.data),
+                       strides_of(x, is_a),
+                       x.batch_stride,
+                       reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % 4 == 0 &&
+                           x.batch_stride % 4 == 0,
+                       x.scales};
   };
   const KOrder& order = launch.config.order;
   const SimtArgs args{.out = launch.out,
@@ -150,14 +218,15 @@ void run_simt(const GemmLaunch& launch) {
                       .b = operand(launch.b, false),
                       .K = static_cast<int>(launch.K),
                       .split_k = static_cast<int>(order.split_k),
-                      .promote = static_cast<int>(order.promote),
-                      .has_intervals = order.promote > 0 || launch.a.scales.data != nullptr ||
-                                       launch.b.scales.data != nullptr};
+                      .promote = static_cast<int>(order.promote)};
+  const bool has_intervals =
+      order.promote > 0 || launch.a.scales.data != nullptr || launch.b.scales.data != nullptr;
   const auto tiles = [](int size) { return static_cast<unsigned>((size + kTile - 1) / kTile); };
   const dim3 grid(tiles(launch.out.M),
                   tiles(launch.out.N),
                   static_cast<unsigned>(launch.out.batch * launch.config.splits));
-  gemm_simt_kernel<<<grid, kThreads, 0, launch.stream>>>(args);
+  const auto kernel = has_intervals ? gemm_simt_kernel<true> : gemm_simt_kernel<false>;
+  kernel<<<grid, kThreads, 0, launch.stream>>>(args);
   HALFTONE_CUDA_CHECK_LAUNCH();
 }
 
