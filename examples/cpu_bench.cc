@@ -274,8 +274,8 @@ void print_step(bool json,
 }
 
 /// Ratios are times over the peer's: of an FP32 step over its products alone, of a narrow step over
-/// the FP32 one. `only`: what the names of the models begin with.
-void bench_steps(bool json, const std::string& only) {
+/// the FP32 one. `only`: what the names of the models begin with; `rounds`: at least so many turns.
+void bench_steps(bool json, const std::string& only, size_t rounds) {
   if (!json) {
     std::printf(
         "\n%-22s %-10s %10s   %-24s %10s %8s\n", "step", "recipe", "ms", "beside", "ms", "ratio");
@@ -291,8 +291,7 @@ void bench_steps(bool json, const std::string& only) {
     for (const std::string& recipe : recipes) {
       contenders.emplace_back([&step = steps.emplace_back(what, recipe)] { step.run(); });
     }
-    constexpr size_t kRounds = 7;
-    const std::vector<double> times = measure(contenders, kRounds);
+    const std::vector<double> times = measure(contenders, rounds);
     const std::string speed =
         json ? "" : concat(", ", std::llround(gemms.flop() / times[0] * 1e-9), " GFLOP/s");
     print_step(json, what.name, "fp32", "its GEMMs" + speed, {times[1], times[0]});
@@ -306,10 +305,12 @@ int run(int argc, char** argv) {
   cxxopts::Options options("cpu_bench", "CPU speed as ratios measured in one run");
   options.add_options()("threads", "threads (default: all)", cxxopts::value<int>())(
       "only", "gemm, mlp or gpt (default: all)", cxxopts::value<std::string>())(
+      "rounds", "turns of each training step", cxxopts::value<int>()->default_value("7"))(
       "cpu-time", "measure this process's CPU time, not wall clock")(
       "json", "one JSON object a line")("help", "this text");
   bool json = false;
   std::string only;
+  int rounds = 0;
   try {
     const cxxopts::ParseResult flags = options.parse(argc, argv);
     HALFTONE_CHECK(
@@ -328,6 +329,8 @@ int run(int argc, char** argv) {
                      only,
                      ", expected gemm, mlp or gpt");
     }
+    rounds = flags["rounds"].as<int>();
+    HALFTONE_CHECK(rounds >= 1, "cpu_bench: --rounds ", rounds, ", expected at least 1");
     if (flags.count("cpu-time") > 0) {
       timing_clock = CLOCK_PROCESS_CPUTIME_ID;
     }
@@ -344,7 +347,7 @@ int run(int argc, char** argv) {
     bench_gemm(GemmReport(json));
   }
   if (only != "gemm") {
-    bench_steps(json, only);
+    bench_steps(json, only, static_cast<size_t>(rounds));
   }
   return 0;
 }

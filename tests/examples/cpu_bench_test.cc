@@ -20,7 +20,7 @@ ProgramResult cpu_bench(const std::vector<std::string>& arguments) {
 // Shape of the output alone: speed is judged by people.
 TEST(CpuBench, TimesAnMlpStepInFourRecipes) {
   const ProgramResult result =
-      cpu_bench({"--only", "mlp", "--json", "--threads", "1", "--cpu-time"});
+      cpu_bench({"--only", "mlp", "--rounds", "1", "--json", "--threads", "1", "--cpu-time"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   std::istringstream lines(result.out);
   std::vector<std::string> recipes;
@@ -46,6 +46,7 @@ TEST(CpuBench, RefusesAnUnknownPart) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("--only cnn, expected gemm, mlp or gpt"), std::string::npos)
       << result.err;
+  EXPECT_EQ(cpu_bench({"--rounds", "0"}).exit_code, 2);
 }
 
 }  // namespace
