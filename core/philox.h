@@ -64,6 +64,13 @@ struct RandomStream {
 /// draws[i] = stream.draw(first + i) for n elements, on the calling thread.
 void fill_draws(const RandomStream& stream, uint64_t first, size_t n, uint32_t* draws);
 
+/// A whole number in [0, n): words 0 and 1 of a block as 64 bits, scaled. Favours none by more than
+/// n / 2^64.
+HALFTONE_HD constexpr uint64_t scaled_index(const PhiloxBlock& block, uint64_t n) {
+  const uint64_t bits = uint64_t{block.word[1]} << 32 | block.word[0];
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(n) * bits >> 64);
+}
+
 /// A multiple of 2^-24 in [0, 1).
 HALFTONE_HD constexpr float uniform(uint32_t draw) {
   return static_cast<float>(draw >> 8) * 0x1p-24f;

@@ -62,15 +62,11 @@ std::vector<int64_t> window_offsets(uint64_t seed,
                                     int64_t context) {
   check_windows(num_tokens, context, "windows");
   const RandomStream stream{
-      philox_key(seed, "data.windows"), uint32_t(iteration), uint32_t(micro_batch)};
-  const auto num_windows = static_cast<unsigned __int128>(num_tokens - context);
+      philox_key(seed, kWindowDraws), uint32_t(iteration), uint32_t(micro_batch)};
   std::vector<int64_t> offsets(static_cast<size_t>(rows));
   for (size_t row = 0; row < offsets.size(); ++row) {
-    // 64 bits a row, so that long corpora are drawn from evenly: words 0 and 1 of the row's own
-    // block.
-    const PhiloxBlock block = stream.block(row);
-    const uint64_t bits = uint64_t{block.word[1]} << 32 | block.word[0];
-    offsets[row] = int64_t(num_windows * bits >> 64);
+    // 64 bits a row, so that long corpora are drawn from evenly: a block of its own for each.
+    offsets[row] = int64_t(scaled_index(stream.block(row), uint64_t(num_tokens - context)));
   }
   return offsets;
 }
@@ -82,26 +78,6 @@ std::vector<EvalWindow> eval_windows(int64_t num_tokens, int64_t context) {
     windows.push_back({first, std::min(context, num_tokens - 1 - first)});
   }
   return windows;
-}
-
-void gather_windows(std::span<const int32_t> tokens,
-                    std::span<const int64_t> offsets,
-                    int64_t context,
-                    int32_t* inputs,
-                    int32_t* targets) {
-  for (size_t row = 0; row < offsets.size(); ++row) {
-    const int64_t offset = offsets[row];
-    HALFTONE_CHECK(offset >= 0 && offset + context < int64_t(tokens.size()),
-                   "gather_windows: window ",
-                   offset,
-                   " to ",
-                   offset + context,
-                   " of ",
-                   tokens.size(),
-                   " tokens");
-    std::copy_n(tokens.begin() + offset, context, inputs + int64_t(row) * context);
-    std::copy_n(tokens.begin() + offset + 1, context, targets + int64_t(row) * context);
-  }
 }
 
 }  // namespace halftone

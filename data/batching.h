@@ -38,6 +38,9 @@ class ImageBatches {
   std::vector<int32_t> order_;
 };
 
+/// The purpose of the draws of window_offsets.
+inline constexpr std::string_view kWindowDraws = "data.windows";
+
 /// The first tokens of `rows` windows of context + 1 tokens, drawn with replacement, each uniform
 /// over the num_tokens - context possible ones. Row r depends on (seed, iteration, micro_batch, r)
 /// alone. Throws std::invalid_argument where not a single window fits (check_windows).
@@ -62,13 +65,5 @@ struct EvalWindow {
 /// Non-overlapping windows that together predict tokens 1 to num_tokens - 1 once each; the last may
 /// be shorter than context.
 std::vector<EvalWindow> eval_windows(int64_t num_tokens, int64_t context);
-
-/// inputs[r, t] = tokens[offsets[r] + t] and targets[r, t] = tokens[offsets[r] + t + 1], both
-/// [offsets.size(), context].
-void gather_windows(std::span<const int32_t> tokens,
-                    std::span<const int64_t> offsets,
-                    int64_t context,
-                    int32_t* inputs,
-                    int32_t* targets);
 
 }  // namespace halftone

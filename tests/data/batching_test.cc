@@ -76,17 +76,6 @@ TEST(Batching, WindowsDependOnTheirCountersAlone) {
   EXPECT_GT(window_offsets(1, 0, 0, 64, int64_t{1} << 40, 8).back(), int64_t{1} << 32);
 }
 
-TEST(Batching, GatheredTargetsAreTheNextTokens) {
-  std::vector<int32_t> tokens(20);
-  std::iota(tokens.begin(), tokens.end(), 100);
-  std::vector<int32_t> inputs(6, -1), targets(6, -1);
-  gather_windows(tokens, std::vector<int64_t>{0, 16}, 3, inputs.data(), targets.data());
-  EXPECT_EQ(inputs, (std::vector<int32_t>{100, 101, 102, 116, 117, 118}));
-  EXPECT_EQ(targets, (std::vector<int32_t>{101, 102, 103, 117, 118, 119}));
-  EXPECT_THROW(gather_windows(tokens, std::vector<int64_t>{17}, 3, inputs.data(), targets.data()),
-               std::invalid_argument);
-}
-
 TEST(Batching, EvaluationPredictsEveryTokenButTheFirstOnce) {
   for (const int64_t num_tokens : {0, 1, 2, 8, 9, 10, 17, 100}) {
     int64_t next = 0;
