@@ -9,7 +9,7 @@ template <class T>
 struct GatherElements {
   const uint8_t* pixels;
   const int32_t* labels;
-  const int32_t* rows;
+  detail::RowFinder find_rows;
   const T* values;
   int64_t columns;
   T* x;
@@ -17,6 +17,7 @@ struct GatherElements {
 
   template <int N>
   __device__ void operator()(int64_t i) const {
+    const int32_t* rows = find_rows();
     int64_t b = i;
     int64_t column = device::split(b, columns);
     T out[N];
@@ -39,7 +40,7 @@ struct GatherElements {
 
 void detail::gather_images_cuda(const Tensor& pixels,
                                 const Tensor& labels,
-                                const Tensor& rows,
+                                const RowFinder& rows,
                                 const Tensor& values,
                                 const ImageBatch& batch) {
   dispatch_gpu(values.dtype(), "gather_images", [&]<class T>() {
@@ -47,7 +48,7 @@ void detail::gather_images_cuda(const Tensor& pixels,
     launch_elements<pack_of(sizeof(T))>(batch.x.numel(),
                                         GatherElements<T>{pixels.data<uint8_t>(),
                                                           labels.data<int32_t>(),
-                                                          rows.data<int32_t>(),
+                                                          rows,
                                                           values.data<T>(),
                                                           pixels.size(1),
                                                           x,

@@ -51,6 +51,59 @@ TEST(GatherImages, TheGpuGivesTheCpusBits) {
   }
 }
 
+// Seven images in batches of three, three micro-batches an iteration: every iteration is an epoch,
+// the last batch of each one image.
+ImageBatch gather_counted(int64_t iteration, int64_t micro_batch, int64_t size, Device device) {
+  const std::vector<int32_t> orders{6, 5, 4, 3, 2, 1, 0, 0, 1, 2, 3, 4, 5, 6};
+  std::vector<uint8_t> pixels(7);
+  std::vector<int32_t> labels(7);
+  for (int i = 0; i < 7; ++i) {
+    pixels[static_cast<size_t>(i)] = static_cast<uint8_t>(10 * i);
+    labels[static_cast<size_t>(i)] = i;
+  }
+  std::vector<float> values(256);
+  for (int p = 0; p < 256; ++p) {
+    values[static_cast<size_t>(p)] = static_cast<float>(p);
+  }
+  const EpochRows rows{
+      .orders = to_device(Tensor::from(orders, {2, 7}), device),
+      .counters = to_device(Tensor::from<int64_t>({iteration, micro_batch}, {2}), device),
+      .grad_accum = 3,
+      .batch = 3};
+  return gather_images(to_device(Tensor::from(pixels, {7, 1}), device),
+                       to_device(Tensor::from(labels, {7}), device),
+                       rows,
+                       size,
+                       to_device(Tensor::from(values, {256}), device));
+}
+
+void expect_counted_rows(Device device) {
+  using Values = std::vector<double>;
+  const auto targets = [&](int64_t iteration, int64_t micro_batch, int64_t size) {
+    const ImageBatch batch = gather_counted(iteration, micro_batch, size, device);
+    Values pixels = batch.targets.to_doubles();
+    for (double& label : pixels) {
+      label *= 10.0;
+    }
+    EXPECT_EQ(batch.x.to_doubles(), pixels);
+    return batch.targets.to_doubles();
+  };
+  EXPECT_EQ(targets(0, 0, 3), (Values{6, 5, 4}));
+  EXPECT_EQ(targets(0, 2, 1), (Values{0}));
+  EXPECT_EQ(targets(5, 1, 3), (Values{3, 4, 5}));
+  EXPECT_EQ(targets(6, 1, 3), (Values{3, 2, 1}));
+  const int64_t far = int64_t{1} << 33;  // past 32 bits
+  EXPECT_EQ(targets(far, 0, 3), (Values{6, 5, 4}));
+  EXPECT_EQ(targets(far + 1, 2, 1), (Values{6}));
+}
+
+TEST(GatherImages, CountersSayWhichRows) { expect_counted_rows({}); }
+
+TEST(GatherImages, CountersOnAGpuSayWhichRows) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  expect_counted_rows(testing::kGpu);
+}
+
 TEST(GatherImages, WrongShapesThrow) {
   const Tensor pixels = Tensor::zeros({2, 3}, DType::u8);
   const Tensor labels = Tensor::zeros({2}, DType::i32);
@@ -60,6 +113,14 @@ TEST(GatherImages, WrongShapesThrow) {
   EXPECT_THROW(gather_images(pixels, rows, rows, values), std::invalid_argument);
   EXPECT_THROW(gather_images(labels, labels, rows, values), std::invalid_argument);
   EXPECT_THROW(gather_images(pixels, labels, rows, Tensor::zeros({255}, DType::f32)),
+               std::invalid_argument);
+  EXPECT_THROW(gather_counted(0, 0, 4, {}), std::invalid_argument);
+  EXPECT_THROW(gather_images(pixels,
+                             labels,
+                             {.orders = Tensor::zeros({1, 3}, DType::i32),
+                              .counters = Tensor::zeros({2}, DType::i64)},
+                             1,
+                             values),
                std::invalid_argument);
 }
 
