@@ -34,8 +34,6 @@ class Session {
   /// or FileError where a file is the reason.
   explicit Session(Flags& flags);
 
-  uint64_t seed() const { return static_cast<uint64_t>(flags_.integer("seed")); }
-  Device device() const { return device_.device; }
   /// The checkpoint of --resume, until train() has restored it.
   const std::optional<Checkpoint>& resumed() const { return resumed_; }
 
@@ -60,6 +58,7 @@ class Session {
   RunEnd train(Task& task, const JsonObject& facts);
 
  private:
+  uint64_t seed() const { return static_cast<uint64_t>(flags_.integer("seed")); }
   // Locks --out before anything is read, so that no other run replaces it in between.
   void take_out();
   void load_init(Task& task) const;

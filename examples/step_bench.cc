@@ -62,14 +62,15 @@ BenchStep::BenchStep(const StepCase& what, std::string_view recipe_text)
               .clip_norm = 1.0f},
              {}) {
   const LinearContext context{parse_recipe(recipe_text), state_.random(kSeed), "", {}};
+  const BatchPlan plan{.batch = what.batch, .random = context.random};
   if (what.mlp) {
     images_ = synthetic_digits(10 * what.batch, 10);
     mlp_.emplace(*what.mlp, context);
-    task_ = std::make_unique<ImageTask>(*mlp_, images_, what.batch, kSeed, Device{});
+    task_ = std::make_unique<ImageTask>(*mlp_, images_, plan);
   } else {
     tokens_ = random_tokens(what.gpt->vocab);
     gpt_.emplace(*what.gpt, context);
-    task_ = std::make_unique<TextTask>(*gpt_, tokens_, what.batch, kSeed, Device{});
+    task_ = std::make_unique<TextTask>(*gpt_, tokens_, plan);
   }
   optimizer_.emplace(kAdamW, task_->parameters(), state_.random(kSeed));
 }

@@ -130,7 +130,7 @@ RunEnd train(Session& session,
                                                .print_every = 10});
   print_data(data);
   Gpt model(options, context);
-  TextTask task(model, data, batch, session.seed(), session.device());
+  TextTask task(model, data, {batch, flags.integer("grad-accum"), context.random});
   return session.train(task, facts);
 }
 

@@ -97,7 +97,7 @@ RunEnd train(Session& session,
              .outputs = data.num_classes,
              .dropout = static_cast<float>(flags.real("dropout"))},
             context);
-  ImageTask task(model, data, batch, session.seed(), session.device());
+  ImageTask task(model, data, {batch, grad_accum, context.random});
   return session.train(task, facts);
 }
 

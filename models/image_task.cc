@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/dispatch.h"
+#include "core/integer.h"
 #include "ops/accuracy/accuracy.h"
 
 namespace halftone {
@@ -30,6 +31,8 @@ std::array<float, 256> standardise(std::span<const uint8_t> pixels) {
 
 namespace {
 
+constexpr int64_t kTestRows = 1000;  // at a time: enough for efficient products
+
 // The values that pixels stand for, rounded once.
 Tensor make_values(const std::array<float, 256>& values, DType dtype, Device device) {
   const Tensor rounded = Tensor::empty({256}, dtype, {}, MemoryCategory::data);
@@ -38,22 +41,33 @@ Tensor make_values(const std::array<float, 256>& values, DType dtype, Device dev
       return narrow<T>(value);
     });
   });
-  return to_device(rounded, device);
+  return data_on(device, rounded);
+}
+
+std::vector<int32_t> ascending(int64_t first, int64_t count) {
+  std::vector<int32_t> rows(static_cast<size_t>(count));
+  std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first));
+  return rows;
+}
+
+Tensor data_from(const std::vector<int32_t>& values, Device device) {
+  return data_on(device, Tensor::from(values, {std::ssize(values)}, MemoryCategory::data));
 }
 
 }  // namespace
 
-ImageTask::ImageTask(
-    Mlp& model, const ImageDataset& data, int64_t batch, uint64_t seed, Device device)
+ImageTask::ImageTask(Mlp& model, const ImageDataset& data, const BatchPlan& plan)
     : model_(model),
-      train_(make_part(data.train, device)),
-      test_(make_part(data.test, device)),
-      standardised_(make_values(standardise(data.train.pixels), model.activation_dtype(), device)),
-      batch_(batch),
-      batches_(seed, train_.count(), batch) {
-  HALFTONE_CHECK(batch >= 1, "image task: batches of ", batch, " images, expected at least 1");
-  HALFTONE_CHECK(train_.count() >= 1 && test_.count() >= 1,
-                 "image task: an empty training or test set");
+      data_(data),
+      plan_(plan),
+      batches_(plan.random.seed, data.train.count, plan.batch),
+      standardised_(
+          make_values(standardise(data.train.pixels), model.activation_dtype(), plan.device())) {
+  HALFTONE_CHECK(plan.grad_accum >= 1,
+                 "image task: ",
+                 plan.grad_accum,
+                 " micro-batches an iteration, expected at least 1");
+  HALFTONE_CHECK(data.test.count >= 1, "image task: an empty test set");
   const int64_t pixels = data.train.height * data.train.width;
   HALFTONE_CHECK(model.options().inputs == pixels && model.options().outputs >= data.num_classes,
                  "image task: the model has ",
@@ -65,18 +79,48 @@ ImageTask::ImageTask(
                  " pixels and ",
                  data.num_classes,
                  " classes");
+  if ((data.train.count + data.test.count) * pixels <= plan.resident_bytes) {
+    keep_on_device();
+  } else {
+    make_room(std::max(plan.batch * plan.grad_accum, kTestRows));
+  }
 }
 
-ImageTask::Part ImageTask::make_part(const ImageSet& set, Device device) {
-  const std::vector<int32_t> labels(set.labels.begin(), set.labels.end());
-  const int64_t pixels = set.height * set.width;
-  return {to_device(Tensor::from(set.pixels, {set.count, pixels}, MemoryCategory::data), device),
-          to_device(Tensor::from(labels, {set.count}, MemoryCategory::data), device)};
+void ImageTask::keep_on_device() {
+  const Device device = plan_.device();
+  const auto images = [&](const ImageSet& set) -> Images {
+    const Shape shape{set.count, set.height * set.width};
+    return {data_on(device, Tensor::from(set.pixels, shape, MemoryCategory::data)),
+            data_from({set.labels.begin(), set.labels.end()}, device)};
+  };
+  train_ = images(data_.train);
+  test_ = images(data_.test);
+  ascending_ = data_from(ascending(0, data_.test.count), device);
+  const int64_t per_epoch = batches_per_epoch(data_.train.count, plan_.batch);
+  const Shape orders{ceil_div(plan_.grad_accum - 1, per_epoch) + 1, data_.train.count};
+  epochs_ = {.orders = Tensor::empty(orders, DType::i32, device, MemoryCategory::data),
+             .counters = plan_.random.counters,
+             .grad_accum = plan_.grad_accum,
+             .batch = plan_.batch};
+  epoch_of_order_.assign(static_cast<size_t>(orders[0]), -1);
+  rows_staging_.emplace(device, static_cast<size_t>(orders[1]) * sizeof(int32_t));
+}
+
+void ImageTask::make_room(int64_t count) {
+  const Device device = plan_.device();
+  const int64_t pixels = model_.options().inputs;
+  sent_ = {Tensor::empty({count, pixels}, DType::u8, device, MemoryCategory::data),
+           Tensor::empty({count}, DType::i32, device, MemoryCategory::data)};
+  ascending_ = data_from(ascending(0, count), device);
+  const auto rows = static_cast<size_t>(std::max(plan_.batch, kTestRows));
+  pixels_staging_.emplace(device, rows * static_cast<size_t>(pixels));
+  rows_staging_.emplace(device, rows * sizeof(int32_t));
 }
 
 int64_t ImageTask::units(const MicroBatch& at) const {
-  const int64_t first = at.number % batches_per_epoch(train_.count(), batch_) * batch_;
-  return std::min(batch_, train_.count() - first);
+  const int64_t count = data_.train.count;
+  const int64_t first = at.number % batches_per_epoch(count, plan_.batch) * plan_.batch;
+  return std::min(plan_.batch, count - first);
 }
 
 std::vector<int64_t> ImageTask::rows(const MicroBatch& at) {
@@ -84,35 +128,86 @@ std::vector<int64_t> ImageTask::rows(const MicroBatch& at) {
   return {rows.begin(), rows.end()};
 }
 
-ImageBatch ImageTask::gather(const Part& part, std::span<const int32_t> rows) const {
-  const std::vector<int32_t> host(rows.begin(), rows.end());
-  const Tensor on_device =
-      to_device(Tensor::from(host, {static_cast<int64_t>(host.size())}), part.pixels.device());
-  return gather_images(part.pixels, part.labels, on_device, standardised_);
+// Images `rows` of the set become images `to`, `to` + 1, ... of sent_.
+void ImageTask::send(const ImageSet& set, std::span<const int32_t> rows, int64_t to) {
+  const int64_t count = std::ssize(rows);
+  const int64_t pixels = sent_.pixels.size(1);
+  const Shape shape{count, pixels};
+  pixels_staging_->fill(sent_.pixels.view(shape, contiguous_strides(shape), to * pixels),
+                        [&](void* memory) {
+                          auto* out = static_cast<uint8_t*>(memory);
+                          for (const int32_t row : rows) {
+                            out = std::copy_n(set.pixels.begin() + row * pixels, pixels, out);
+                          }
+                        });
+  rows_staging_->fill(sent_.labels.view({count}, {1}, to), [&](void* memory) {
+    std::transform(rows.begin(), rows.end(), static_cast<int32_t*>(memory), [&](int32_t row) {
+      return set.labels[static_cast<size_t>(row)];
+    });
+  });
+}
+
+void ImageTask::prepare(const MicroBatch& at) {
+  if (sent_.pixels.defined()) {
+    send(data_.train, batches_.at(at.number), at.index * plan_.batch);
+    return;
+  }
+  const int64_t count = data_.train.count;
+  const int64_t epoch = at.number / batches_per_epoch(count, plan_.batch);
+  const int64_t order = epoch % epochs_.orders.size(0);
+  int64_t& held = epoch_of_order_[static_cast<size_t>(order)];
+  if (held != epoch) {
+    rows_staging_->fill(epochs_.orders.view({count}, {1}, order * count), [&](void* memory) {
+      std::ranges::copy(epoch_order(plan_.random.seed, epoch, count),
+                        static_cast<int32_t*>(memory));
+    });
+    held = epoch;
+  }
 }
 
 CrossEntropy ImageTask::training_loss(const MicroBatch& at, const Tensor& target_weight) {
-  const ImageBatch batch = gather(train_, batches_.at(at.number));
+  const int64_t count = units(at);
+  const ImageBatch batch =
+      sent_.pixels.defined()
+          ? gather_images(sent_.pixels,
+                          sent_.labels,
+                          ascending_.view({count}, {1}, at.index * plan_.batch),
+                          standardised_)
+          : gather_images(train_.pixels, train_.labels, epochs_, count, standardised_);
   return cross_entropy(model_.forward(batch.x), batch.targets, {.weight = target_weight});
+}
+
+ImageBatch ImageTask::gather_test(int64_t first, int64_t count) {
+  if (sent_.pixels.defined()) {
+    send(data_.test, ascending(first, count), 0);
+    return gather_images(
+        sent_.pixels, sent_.labels, ascending_.view({count}, {1}, 0), standardised_);
+  }
+  return gather_images(
+      test_.pixels, test_.labels, ascending_.view({count}, {1}, first), standardised_);
 }
 
 Evaluation ImageTask::evaluate() {
   const NoGrad off;
-  double loss_sum = 0.0;
-  double correct = 0.0;
-  std::vector<int32_t> rows;
-  constexpr int64_t kRows = 1000;  // enough for efficient products
-  for (int64_t first = 0; first < test_.count(); first += kRows) {
+  const int64_t count = data_.test.count;
+  const Shape batches{ceil_div(count, kTestRows)};
+  // What batches add stays on the device until the last one is known.
+  const Device device = plan_.device();
+  const Tensor losses = Tensor::empty(batches, DType::f32, device, MemoryCategory::workspace);
+  const Tensor correct = Tensor::empty(batches, DType::i32, device, MemoryCategory::workspace);
+  for (int64_t i = 0; i < batches[0]; ++i) {
     const StepScope step;
-    rows.resize(static_cast<size_t>(std::min(kRows, test_.count() - first)));
-    std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first));
-    const ImageBatch batch = gather(test_, rows);
+    const int64_t first = i * kTestRows;
+    const ImageBatch batch = gather_test(first, std::min(kTestRows, count - first));
     const Tensor logits = model_.forward(batch.x);
-    loss_sum += cross_entropy(logits, batch.targets).sum.to_doubles()[0];
-    correct += count_correct(logits, batch.targets).to_doubles()[0];
+    copy(cross_entropy(logits, batch.targets).sum, losses.view(Shape(), {}, i));
+    copy(count_correct(logits, batch.targets), correct.view(Shape(), {}, i));
   }
-  const auto count = static_cast<double>(test_.count());
-  return {loss_sum / count, correct / count};
+  const auto mean = [&](const Tensor& sums) {
+    const std::vector<double> values = sums.to_doubles();
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(count);
+  };
+  return {mean(losses), mean(correct)};
 }
 
 }  // namespace halftone

@@ -1,12 +1,16 @@
 // Images with labels for an MLP. Pixels are standardised: minus the mean of all training pixels,
 // over their standard deviation, rounded to the activation dtype. Batches are drawn without
 // replacement, in a new order each epoch, the last batch of an epoch shorter (data/batching.h).
+// They are picked on the device that trains, out of orders that the host sends when an epoch
+// begins; of a data set too large for the device the host sends the images of a step ahead of it.
 #pragma once
 
 #include <array>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "core/staging.h"
 #include "data/batching.h"
 #include "data/dataset.h"
 #include "models/mlp.h"
@@ -21,12 +25,13 @@ std::array<float, 256> standardise(std::span<const uint8_t> pixels);
 
 class ImageTask : public Task {
  public:
-  /// `model` outlives the task. Throws std::invalid_argument unless the model's inputs and outputs
-  /// are the data set's pixels and classes, and 1 <= batch.
-  ImageTask(Mlp& model, const ImageDataset& data, int64_t batch, uint64_t seed, Device device);
+  /// `model` and `data` outlive the task. Throws std::invalid_argument unless the model's inputs
+  /// and outputs are the data set's pixels and classes, and the plan's numbers are at least 1.
+  ImageTask(Mlp& model, const ImageDataset& data, const BatchPlan& plan);
 
   ParameterSet& parameters() override { return model_.parameters(); }
   std::vector<LinearLayer*> linear_layers() override { return model_.linear_layers(); }
+  void prepare(const MicroBatch& at) override;
   CrossEntropy training_loss(const MicroBatch& at, const Tensor& target_weight) override;
   Evaluation evaluate() override;
   std::string_view unit() const override { return "samples"; }
@@ -34,20 +39,30 @@ class ImageTask : public Task {
   std::vector<int64_t> rows(const MicroBatch& at) override;
 
  private:
-  struct Part {
+  struct Images {
     Tensor pixels;  // u8 [n, pixels]
     Tensor labels;  // i32 [n]
-    int64_t count() const { return labels.numel(); }
   };
-  static Part make_part(const ImageSet& set, Device device);
-  ImageBatch gather(const Part& part, std::span<const int32_t> rows) const;
+  void keep_on_device();
+  void make_room(int64_t count);
+  void send(const ImageSet& set, std::span<const int32_t> rows, int64_t to);
+  ImageBatch gather_test(int64_t first, int64_t count);
 
   Mlp& model_;
-  Part train_;
-  Part test_;
-  Tensor standardised_;  // [256], by pixel, in the activation dtype
-  int64_t batch_;
+  const ImageDataset& data_;
+  BatchPlan plan_;
   ImageBatches batches_;
+  Tensor standardised_;  // [256], by pixel, in the activation dtype
+  Tensor ascending_;     // i32: 0, 1, 2, ...
+  // On the device: all images, and the orders of the epochs that a step touches.
+  Images train_;
+  Images test_;
+  EpochRows epochs_;
+  std::vector<int64_t> epoch_of_order_;  // of each row of epochs_.orders; -1: none
+  // Or else the images of a step, one micro-batch after the other.
+  Images sent_;
+  std::optional<Staging> pixels_staging_;  // with sent_
+  std::optional<Staging> rows_staging_;    // of orders or of labels
 };
 
 }  // namespace halftone

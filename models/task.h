@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/random.h"
 #include "models/linear_layer.h"
 #include "ops/cross_entropy/cross_entropy.h"
 
@@ -26,6 +27,17 @@ struct MicroBatch {
   int64_t iteration = 0;
   int64_t index = 0;
   int64_t number = 0;
+};
+
+/// How a task makes its batches.
+struct BatchPlan {
+  int64_t batch = 1;       // rows of a micro-batch
+  int64_t grad_accum = 1;  // micro-batches an iteration
+  RandomSource random;     // the seed, and the counters of the device that trains
+  // Data sets up to this size live on the device, larger ones are sent to it batch by batch.
+  int64_t resident_bytes = int64_t{1} << 30;
+
+  Device device() const { return random.counters.device(); }
 };
 
 class Task {

@@ -1,68 +1,117 @@
 #include "models/text_task.h"
 
+#include <algorithm>
+
 #include "core/autograd.h"
 #include "core/check.h"
 #include "data/batching.h"
 
 namespace halftone {
+namespace {
 
-TextTask::TextTask(
-    Gpt& model, const TokenDataset& data, int64_t batch, uint64_t seed, Device device)
-    : model_(model), data_(data), batch_(batch), seed_(seed), device_(device) {
-  HALFTONE_CHECK(batch >= 1, "text task: batches of ", batch, " rows, expected at least 1");
+Tensor resident(const std::vector<int32_t>& tokens, Device device) {
+  return data_on(device, Tensor::from(tokens, {std::ssize(tokens)}, MemoryCategory::data));
+}
+
+}  // namespace
+
+TextTask::TextTask(Gpt& model, const TokenDataset& data, const BatchPlan& plan)
+    : model_(model), data_(data), plan_(plan) {
+  HALFTONE_CHECK(plan.batch >= 1 && plan.grad_accum >= 1,
+                 "text task: ",
+                 plan.grad_accum,
+                 " batches of ",
+                 plan.batch,
+                 " rows, expected at least 1");
   HALFTONE_CHECK(model.options().vocab == data.vocabulary.size(),
                  "text task: the model has a vocabulary of ",
                  model.options().vocab,
                  ", the data one of ",
                  data.vocabulary.size());
-  const int64_t context = model.options().context;
-  check_windows(std::ssize(data.train), context, data.source + ", training part");
-  check_windows(std::ssize(data.val), context, data.source + ", validation part");
+  check_windows(std::ssize(data.train), context(), data.source + ", training part");
+  check_windows(std::ssize(data.val), context(), data.source + ", validation part");
+  const Device device = plan.device();
+  const auto bytes = static_cast<int64_t>((data.train.size() + data.val.size()) * sizeof(int32_t));
+  if (bytes <= plan.resident_bytes) {
+    train_ = resident(data.train, device);
+    val_ = resident(data.val, device);
+    return;
+  }
+  const Shape windows{plan.grad_accum, plan.batch * (context() + 1)};
+  sent_ = Tensor::empty(windows, DType::i32, device, MemoryCategory::data);
+  staging_.emplace(device, static_cast<size_t>(windows[1]) * sizeof(int32_t));
 }
 
 std::vector<int64_t> TextTask::rows(const MicroBatch& at) {
   return window_offsets(
-      seed_, at.iteration, at.index, batch_, std::ssize(data_.train), model_.options().context);
+      plan_.random.seed, at.iteration, at.index, plan_.batch, std::ssize(data_.train), context());
 }
 
-CrossEntropy TextTask::loss(std::span<const int32_t> tokens,
-                            std::span<const int64_t> firsts,
-                            int64_t length,
-                            bool training,
-                            const Tensor& target_weight) {
-  const Shape shape{std::ssize(firsts), length};
-  const Tensor inputs = Tensor::empty(shape, DType::i32);
-  const Tensor targets = Tensor::empty(shape, DType::i32);
-  gather_windows(tokens, firsts, length, inputs.data<int32_t>(), targets.data<int32_t>());
-  const Tensor logits = model_.forward(to_device(inputs, device_), training);
-  return cross_entropy(logits,
-                       to_device(targets, device_),
+void TextTask::prepare(const MicroBatch& at) {
+  if (!staging_) {
+    return;
+  }
+  const int64_t size = sent_.size(1);
+  staging_->fill(sent_.view({size}, {1}, at.index * size), [&](void* memory) {
+    auto* to = static_cast<int32_t*>(memory);
+    for (const int64_t first : rows(at)) {
+      to = std::copy_n(data_.train.begin() + first, context() + 1, to);
+    }
+  });
+}
+
+CrossEntropy TextTask::loss(const TokenBatch& batch, bool training, const Tensor& target_weight) {
+  return cross_entropy(model_.forward(batch.inputs, training),
+                       batch.targets,
                        {.vocab = model_.options().vocab, .weight = target_weight});
 }
 
 CrossEntropy TextTask::training_loss(const MicroBatch& at, const Tensor& target_weight) {
-  return loss(data_.train, rows(at), model_.options().context, true, target_weight);
+  if (staging_) {
+    const Tensor sent = sent_.view({sent_.numel()});
+    const int64_t first = at.index * sent_.size(1);
+    return loss(
+        slice_windows(sent, first, context() + 1, plan_.batch, context()), true, target_weight);
+  }
+  const CountedStream draws = plan_.random.counted(kWindowDraws);
+  return loss(draw_windows(train_, draws, plan_.batch, context()), true, target_weight);
+}
+
+// Windows next to each other.
+TokenBatch TextTask::val_windows(int64_t first, int64_t rows, int64_t length) {
+  if (!staging_) {
+    return slice_windows(val_, first, length, rows, length);
+  }
+  const Tensor sent = sent_.view({rows * length + 1}, {1}, 0);
+  staging_->fill(sent, [&](void* memory) {
+    std::copy_n(data_.val.begin() + first, sent.numel(), static_cast<int32_t*>(memory));
+  });
+  return slice_windows(sent, 0, length, rows, length);
 }
 
 Evaluation TextTask::evaluate() {
   const NoGrad off;
-  const std::vector<EvalWindow> windows =
-      eval_windows(std::ssize(data_.val), model_.options().context);
-  double loss_sum = 0.0;
-  double count = 0.0;
-  std::vector<int64_t> firsts;
+  const std::vector<EvalWindow> windows = eval_windows(std::ssize(data_.val), context());
+  // The losses of batches stay on the device until the last one is known.
+  const Tensor sums =
+      Tensor::empty({std::ssize(windows)}, DType::f32, plan_.device(), MemoryCategory::workspace);
+  int64_t num_batches = 0;
   for (size_t i = 0; i < windows.size();) {
-    const int64_t length = windows[i].length;
-    firsts.clear();
-    while (i < windows.size() && std::ssize(firsts) < batch_ && windows[i].length == length) {
-      firsts.push_back(windows[i++].first);
+    const EvalWindow& first = windows[i];
+    int64_t rows = 0;
+    while (i < windows.size() && rows < plan_.batch && windows[i].length == first.length) {
+      ++rows;
+      ++i;
     }
     const StepScope step;
-    const CrossEntropy part = loss(data_.val, firsts, length, false, Tensor());
-    loss_sum += part.sum.to_doubles().front();
-    count += part.count.to_doubles().front();
+    const TokenBatch batch = val_windows(first.first, rows, first.length);
+    copy(loss(batch, false, Tensor()).sum, sums.view(Shape(), {}, num_batches++));
   }
-  return {loss_sum / count, {}};
+  double loss_sum = 0.0;
+  for (const double sum : sums.view({num_batches}, {1}, 0).to_doubles()) {
+    loss_sum += sum;
+  }
+  return {loss_sum / static_cast<double>(std::ssize(data_.val) - 1), {}};
 }
 
 }  // namespace halftone

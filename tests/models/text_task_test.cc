@@ -15,12 +15,14 @@ using testing::message_of;
 
 const GptOptions kTiny{.vocab = 11, .context = 8, .layers = 1, .heads = 2, .width = 16};
 
-LinearContext fp32_context() {
-  return {parse_recipe("fp32"),
-          RandomSource{.seed = 3, .counters = Tensor::zeros({2}, DType::i64)},
-          "",
-          {}};
+// The counters of a step.
+RandomSource random_at(int64_t iteration, int64_t micro_batch) {
+  return {.seed = 3, .counters = Tensor::from<int64_t>({iteration, micro_batch}, {2})};
 }
+
+LinearContext fp32_context() { return {parse_recipe("fp32"), random_at(0, 0), "", {}}; }
+
+BatchPlan plan_of(int64_t batch) { return {.batch = batch, .random = random_at(0, 0)}; }
 
 TokenDataset dataset(int64_t train, int64_t val, int64_t vocab = 11) {
   const auto make = [](int64_t n) {
@@ -52,7 +54,7 @@ double window_loss(Gpt& model, const std::vector<int32_t>& tokens, int64_t first
 TEST(TextTask, EvaluationCountsEveryTokenOnce) {
   Gpt model(kTiny, fp32_context());
   const TokenDataset data = dataset(40, 30);  // windows of 8, 8, 8 and 5 tokens
-  TextTask task(model, data, 2, 1, {});
+  TextTask task(model, data, plan_of(2));
   const double sum = window_loss(model, data.val, 0, 8) + window_loss(model, data.val, 8, 8) +
                      window_loss(model, data.val, 16, 8) + window_loss(model, data.val, 24, 5);
   const Evaluation evaluation = task.evaluate();
@@ -63,8 +65,8 @@ TEST(TextTask, EvaluationCountsEveryTokenOnce) {
 TEST(TextTask, RowsDependOnTheirPlaceInTheRunAlone) {
   Gpt model(kTiny, fp32_context());
   const TokenDataset data = dataset(400, 30);
-  TextTask task(model, data, 5, 1, {});
-  TextTask other(model, data, 5, 1, {});
+  TextTask task(model, data, plan_of(5));
+  TextTask other(model, data, plan_of(5));
   const std::vector<int64_t> rows = task.rows({.iteration = 7, .index = 1, .number = 15});
   task.rows({.iteration = 8, .index = 0, .number = 16});
   EXPECT_EQ(other.rows({.iteration = 7, .index = 1, .number = 15}), rows);
@@ -75,23 +77,44 @@ TEST(TextTask, RowsDependOnTheirPlaceInTheRunAlone) {
 TEST(TextTask, LossIsThatOfTheRows) {
   Gpt model(kTiny, fp32_context());
   const TokenDataset data = dataset(400, 30);
-  TextTask task(model, data, 2, 1, {});
+  TextTask task(model, data, {.batch = 2, .random = random_at(3, 0)});
   const MicroBatch at{.iteration = 3, .index = 0, .number = 3};
   double sum = 0.0;
   for (const int64_t first : task.rows(at)) {
     sum += window_loss(model, data.train, first, 8);
   }
+  task.prepare(at);
   const CrossEntropy loss = task.training_loss(at, Tensor::from<float>({0.5f}, {}));
   EXPECT_TRUE(close(loss.sum.item(), sum, {.rtol = 1e-5}));
   EXPECT_TRUE(close(loss.loss.item(), 0.5 * sum, {.rtol = 1e-5}));
   EXPECT_EQ(loss.count.data<int32_t>()[0], 16);
 }
 
+TEST(TextTask, ALargeCorpusIsSentBatchByBatch) {
+  Gpt model(kTiny, fp32_context());
+  const TokenDataset data = dataset(400, 30);
+  const RandomSource random = random_at(3, 0);
+  TextTask whole(model, data, {.batch = 2, .grad_accum = 3, .random = random});
+  TextTask sent(
+      model, data, {.batch = 2, .grad_accum = 3, .random = random, .resident_bytes = 430 * 4 - 1});
+  const Tensor weight = Tensor::from<float>({1.0f}, {});
+  for (int64_t k = 0; k < 3; ++k) {
+    sent.prepare({.iteration = 3, .index = k});
+  }
+  for (int64_t k = 0; k < 3; ++k) {
+    random.counters.data<int64_t>()[1] = k;
+    const MicroBatch at{.iteration = 3, .index = k};
+    EXPECT_EQ(sent.training_loss(at, weight).sum.item(),
+              whole.training_loss(at, weight).sum.item());
+  }
+  EXPECT_EQ(sent.evaluate().loss, whole.evaluate().loss);
+}
+
 TEST(Cases, FC95_EachPartNeedsAWindow) {
   Gpt model(kTiny, fp32_context());
   const auto refuse = [&](int64_t train, int64_t val) {
     const TokenDataset data = dataset(train, val);
-    return message_of<std::invalid_argument>([&] { TextTask(model, data, 2, 1, {}); });
+    return message_of<std::invalid_argument>([&] { TextTask(model, data, plan_of(2)); });
   };
   for (const int64_t n : {0, 1, 8}) {
     const std::string need = concat("need at least 9 tokens (context 8 + 1), have ", n);
@@ -100,7 +123,7 @@ TEST(Cases, FC95_EachPartNeedsAWindow) {
   }
   for (const int64_t n : {9, 10}) {
     const TokenDataset data = dataset(n, n);
-    TextTask task(model, data, 20, 1, {});
+    TextTask task(model, data, plan_of(20));
     for (const int64_t first : task.rows({})) {
       EXPECT_LE(first, n - 9);
     }
@@ -112,7 +135,7 @@ TEST(TextTask, AnotherVocabularyThrows) {
   Gpt model(kTiny, fp32_context());
   const TokenDataset data = dataset(40, 30, 12);
   expect_holds(
-      message_of<std::invalid_argument>([&] { TextTask(model, data, 2, 1, {}); }), "11", "12");
+      message_of<std::invalid_argument>([&] { TextTask(model, data, plan_of(2)); }), "11", "12");
 }
 
 }  // namespace

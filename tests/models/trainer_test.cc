@@ -115,7 +115,7 @@ TEST(Trainer, SkipsABatchWithoutTargets) {
     Mlp* model = nullptr;
   };
   TinyRun run({.steps = 4});
-  Ignoring task(run.model, tiny_digits(), 16, 1, {});
+  Ignoring task(run.model, tiny_digits(), {.batch = 16, .random = run.state.random(1)});
   task.model = &run.model;
   Trainer trainer(task, run.optimizer, run.state, {.steps = 4}, {&run.told}, {});
   trainer.run();
@@ -141,7 +141,8 @@ TEST(Trainer, PreparesAStepsMicroBatchesBeforeItBegins) {
     std::string calls;
   };
   TinyRun run({.steps = 2, .grad_accum = 2});
-  Watched task(run.model, tiny_digits(), 16, 1, {});
+  Watched task(
+      run.model, tiny_digits(), {.batch = 16, .grad_accum = 2, .random = run.state.random(1)});
   const TrainerOptions options{.steps = 2, .grad_accum = 2};
   Trainer(task, run.optimizer, run.state, options, {}, {}).run();
   EXPECT_EQ(task.calls,

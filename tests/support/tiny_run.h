@@ -30,6 +30,7 @@ struct TinyOptions {
   float loss_factor = 1.0f;
   Device device{};
   bool graph = true;
+  int64_t resident_bytes = int64_t{1} << 30;
 };
 
 /// 256 images to train on and 64 to test on; made once.
@@ -65,7 +66,7 @@ struct TinyRun {
                .outputs = data.num_classes,
                .dropout = o.dropout},
               {recipe, state.random(o.seed), "", o.device}),
-        task(model, data, o.batch, o.seed, o.device),
+        task(model, data, {o.batch, o.grad_accum, state.random(o.seed), o.resident_bytes}),
         optimizer({.kind = o.optimizer, .schedule = {.lr = o.lr, .steps = o.steps}},
                   model.parameters(),
                   state.random(o.seed)),
