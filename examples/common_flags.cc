@@ -148,6 +148,7 @@ void add_run_flags(Flags& flags) {
               "write a checkpoint when this iteration is reached, and stop");
   flags.add({.name = "graph",
              .kind = Kind::choice,
+             .default_value = "on",
              .help = "GPU: replay steps as CUDA graphs",
              .scope = Scope::process,
              .choices = {"on", "off"}});
