@@ -22,8 +22,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, ParameterSet& parameters, 
 }
 
 void Optimizer::step(StepState& state) {
-  finite_norm(buffers_.gradients, state);
-  decide_step(state);
+  decide_step(buffers_.gradients, state);
   const auto weight_decay = static_cast<float>(options_.weight_decay);
   if (options_.kind == OptimizerOptions::Kind::adamw) {
     const AdamWOptions adamw{.beta1 = static_cast<float>(options_.beta1),

@@ -58,10 +58,11 @@ MicroBatch Trainer::micro_batch(int64_t index) const {
 
 void Trainer::launch_step() {
   const StepScope scope;
-  begin_step(state_);
   task_.parameters().begin_gradients();
   for (int64_t k = 0; k < options_.grad_accum; ++k) {
-    begin_micro_batch(state_, k);
+    if (k > 0) {
+      begin_micro_batch(state_, k);
+    }
     const CrossEntropy loss = task_.training_loss(micro_batch(k), state_.target_weight());
     backward(loss.loss, state_.one());
     add_loss(state_, loss.sum, loss.count);
@@ -204,6 +205,7 @@ RunEnd Trainer::run() {
   const InterruptGuard interrupt;
   const double start = now_seconds();
   RunEnd end = RunEnd::finished;
+  begin_step(state_);
   while (iteration_ < options_.steps && !interrupt.requested()) {
     if (options_.stop_after >= 0 && iteration_ >= options_.stop_after) {
       end = RunEnd::stopped;

@@ -8,6 +8,7 @@
 #include "core/math.h"
 #include "core/parallel.h"
 #include "core/reduce.h"
+#include "ops/step_state/transitions.h"
 
 namespace halftone {
 namespace {
@@ -62,9 +63,7 @@ void finite_norm_cpu(const float* g, int64_t n, StepScalars& s) {
       num_chunks, [&](int64_t c) { return chunks[static_cast<size_t>(c)].sum_of_squares; }));
 }
 
-}  // namespace
-
-void finite_norm(const Tensor& gradients, StepState& state) {
+void look(const Tensor& gradients, StepState& state, bool decides) {
   HALFTONE_CHECK(gradients.dtype() == DType::f32 && gradients.rank() == 1,
                  "finite_norm: the gradients are ",
                  gradients.dtype(),
@@ -73,9 +72,17 @@ void finite_norm(const Tensor& gradients, StepState& state) {
                  ", expected f32 [n]");
   if (gradients.is_cpu()) {
     finite_norm_cpu(gradients.data<float>(), gradients.numel(), state.scalars());
+    if (decides) {
+      detail::DecideStep{}(state.rules(), state.scalars());
+    }
   } else if constexpr (kHasCuda) {
-    detail::finite_norm_cuda(gradients, state);
+    detail::finite_norm_cuda(gradients, state, decides);
   }
 }
+
+}  // namespace
+
+void finite_norm(const Tensor& gradients, StepState& state) { look(gradients, state, false); }
+void decide_step(const Tensor& gradients, StepState& state) { look(gradients, state, true); }
 
 }  // namespace halftone

@@ -1,6 +1,7 @@
 // The one look at all gradients that a step takes: are they finite, and how long is their vector?
 // Both are judged on the unscaled values. Nothing is written back: the optimizer multiplies by the
-// same factor again, so a gradient cannot be unscaled twice.
+// same factor again, so a gradient cannot be unscaled twice. What is decided from it comes in the
+// same pass.
 #pragma once
 
 #include "ops/step_state/step_state.h"
@@ -14,8 +15,12 @@ namespace halftone {
 /// Throws std::invalid_argument on another dtype or rank.
 void finite_norm(const Tensor& gradients, StepState& state);
 
+/// finite_norm, and behind it whether to apply the step, the clip factor, and the scaler's next
+/// state.
+void decide_step(const Tensor& gradients, StepState& state);
+
 namespace detail {
-void finite_norm_cuda(const Tensor& gradients, StepState& state);
+void finite_norm_cuda(const Tensor& gradients, StepState& state, bool decides);
 }  // namespace detail
 
 }  // namespace halftone

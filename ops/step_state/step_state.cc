@@ -8,6 +8,9 @@
 namespace halftone {
 namespace {
 
+// Without padding, whose bytes nothing would define.
+static_assert(sizeof(StepScalars) == 8 * sizeof(int64_t) + sizeof(LossScalerState) + 6 * 4);
+static_assert(sizeof(StepRecord) == 5 * sizeof(int64_t) + 6 * 4);
 static_assert(sizeof(StepScalars) % sizeof(int64_t) == 0);
 static_assert(sizeof(StepRecord) % sizeof(int64_t) == 0);
 static_assert(offsetof(StepScalars, iteration) == 0);
@@ -84,7 +87,8 @@ void begin_micro_batch(StepState& state, int64_t micro_batch) {
 void add_loss(StepState& state, const Tensor& loss_sum, const Tensor& targets) {
   run(state, detail::AddLoss{loss_sum.data<float>(), targets.data<int32_t>()});
 }
-void decide_step(StepState& state) { run(state, detail::DecideStep{}); }
-void end_step(StepState& state) { run(state, detail::EndStep{state.records()}); }
+void end_step(StepState& state) {
+  run(state, detail::EndStep{state.records(), {state.target_weight().data<float>()}});
+}
 
 }  // namespace halftone

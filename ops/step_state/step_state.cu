@@ -19,7 +19,6 @@ void transition_cuda(const StepState& state, const Transition& transition) {
 template void transition_cuda<BeginStep>(const StepState&, const BeginStep&);
 template void transition_cuda<BeginMicroBatch>(const StepState&, const BeginMicroBatch&);
 template void transition_cuda<AddLoss>(const StepState&, const AddLoss&);
-template void transition_cuda<DecideStep>(const StepState&, const DecideStep&);
 template void transition_cuda<EndStep>(const StepState&, const EndStep&);
 
 }  // namespace halftone::detail

@@ -2,8 +2,9 @@
 // gradient norm, clip factor, and the decision to apply the step or to skip it. Every op of the
 // step reads and writes them there, so that nothing waits for the host and a captured graph stays
 // valid. One step runs
-//   begin_step, { begin_micro_batch, forward, backward, add_loss }..., finite_norm, decide_step,
-//   an optimizer step, end_step.
+//   { begin_micro_batch, forward, backward, add_loss }..., decide_step (ops/finite_norm), an
+//   optimizer step, end_step,
+// the first one behind begin_step, every other behind the end_step of the one before.
 // A skipped step changes nothing but the scaler, the skip counters and `iteration`.
 #pragma once
 
@@ -33,6 +34,7 @@ struct StepScalars {
   float grad_norm = 0.0f;    // of the gradient of the mean loss, before clipping
   float clip_factor = 1.0f;  // at most 1
   float used_scale = 1.0f;   // the loss scale of this step
+  uint32_t arrived = 0;      // blocks of a running kernel that are done (core/cuda/last_block.cuh)
 };
 
 /// What is fixed for a run. In the backward pass one target weighs scale * loss_factor /
@@ -94,17 +96,16 @@ class StepState {
   Tensor one_;
 };
 
-/// Starts an optimizer attempt: no loss and no targets yet, target_weight() from the loss scale.
+/// Starts an optimizer attempt: no loss and no targets yet, target_weight() from the loss scale,
+/// the first micro-batch. Called where end_step did not: before the first step, and behind
+/// StepState::write.
 void begin_step(StepState& state);
-/// Randomness of what follows belongs to this micro-batch.
+/// Randomness of what follows belongs to this micro-batch. Not needed for the first.
 void begin_micro_batch(StepState& state, int64_t micro_batch);
 /// Adds a micro-batch's summed loss (f32 []) and its number of targets (i32 []), and sets `unscale`
 /// for the targets so far.
 void add_loss(StepState& state, const Tensor& loss_sum, const Tensor& targets);
-/// After finite_norm: whether to apply the step, the clip factor, the scaler's next state.
-void decide_step(StepState& state);
-/// Writes the step's record and counts the iteration and the update; randomness until the next step
-/// belongs to its first micro-batch.
+/// Writes the step's record, counts the iteration and the update, and begins the next step.
 void end_step(StepState& state);
 
 }  // namespace halftone

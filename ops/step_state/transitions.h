@@ -16,6 +16,7 @@ struct BeginStep {
   float* target_weight;
 
   HALFTONE_HD void operator()(const StepRules& rules, StepScalars& s) const {
+    s.micro_batch = 0;
     s.targets = 0;
     s.loss_sum = 0.0f;
     s.lost_updates = 0;
@@ -65,10 +66,10 @@ struct DecideStep {
 
 struct EndStep {
   StepRecord* records;  // the ring
+  BeginStep begin_next;
 
   HALFTONE_HD void operator()(const StepRules& rules, StepScalars& s) const {
     ++s.iteration;
-    s.micro_batch = 0;
     StepRecord& record = records[s.iteration % StepState::kRecords];
     record.iteration = s.iteration;
     record.update = s.update;
@@ -83,6 +84,7 @@ struct EndStep {
     record.next_loss_scale = s.scaler.scale;
     s.update += s.apply;
     s.skipped += 1 - s.apply;
+    begin_next(rules, s);
   }
 };
 

@@ -50,8 +50,7 @@ void run_step(StepState& state, const Tensor& gradients, int32_t targets, const 
   add_loss(state,
            Tensor::from<float>({static_cast<float>(targets)}, Shape()),
            Tensor::from<int32_t>({targets}, Shape()));
-  finite_norm(gradients, state);
-  decide_step(state);
+  decide_step(gradients, state);
   apply();
   end_step(state);
 }
