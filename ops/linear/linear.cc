@@ -236,9 +236,7 @@ Tensor linear(const Tensor& x,
              wgrad.accumulate = dw.accumulate;
              operands.multiply(wgrad);
            }
-           if (db) {
-             convert_gradient(sum(dy, Over::leading), db);  // by the column tree, in FP32
-           }
+           sum_rows_into(dy, db);  // by the column tree, in FP32
          });
   return y;
 }

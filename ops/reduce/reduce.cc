@@ -2,6 +2,7 @@
 
 #include "core/math.h"
 #include "core/reduce.h"
+#include "ops/cast/cast.h"
 #include "ops/op.h"
 
 namespace halftone {
@@ -113,6 +114,20 @@ Tensor reduce(std::string_view op, const Tensor& x, Over over, bool averages) {
 }  // namespace
 
 Tensor sum(const Tensor& x, Over over) { return reduce("sum", x, over, false); }
+
+void sum_rows_into(const Tensor& x, const GradSink& sink) {
+  if (!sink) {
+    return;
+  }
+  const bool in_place = x.device().is_cuda() && sink.buffer.dtype() == DType::f32;
+  if (!in_place) {
+    convert_gradient(sum(x, Over::leading), sink);
+  } else if constexpr (kHasCuda) {
+    check_floating("sum", "x", x);
+    detail::column_sums_cuda(x, view_of(x, Over::leading), sink);
+  }
+}
+
 Tensor mean(const Tensor& x, Over over) { return reduce("mean", x, over, true); }
 
 }  // namespace halftone

@@ -58,6 +58,18 @@ void detail::reduce_cuda(
   });
 }
 
+void detail::column_sums_cuda(const Tensor& x, ReduceView view, const GradSink& sink) {
+  dispatch_gpu(x.dtype(), "sum", [&]<class T>() {
+    device::column_sums(view.rows,
+                        view.columns,
+                        Element<T>{x.data<T>(), view.columns},
+                        1.0f,
+                        sink.buffer.data<float>(),
+                        x.device(),
+                        sink.accumulate);
+  });
+}
+
 void detail::reduce_gradient_cuda(
     const Tensor& dy, Over over, ReduceView view, double divisor, const GradSink& dx) {
   dispatch_gpu(dx.buffer.dtype(), "reduce", [&]<class S>() {

@@ -21,6 +21,10 @@ Tensor sum(const Tensor& x, Over over = Over::all);
 /// The sum divided by the number of elements in it; NaN for none.
 Tensor mean(const Tensor& x, Over over = Over::all);
 
+/// The sum over the leading axis into a gradient, or added to it: of x f32/bf16/f16/f64 [N, C] into
+/// [C]. Nothing where none is wanted.
+void sum_rows_into(const Tensor& x, const GradSink& sink);
+
 namespace detail {
 
 /// x as [rows, columns]. Element (r, c) goes to output r over the last axis, to c over the leading
@@ -31,6 +35,8 @@ struct ReduceView {
 };
 
 void reduce_cuda(const Tensor& x, Over over, ReduceView view, double divisor, const Tensor& y);
+/// The sums over the leading axis into an FP32 gradient.
+void column_sums_cuda(const Tensor& x, ReduceView view, const GradSink& sink);
 void reduce_gradient_cuda(
     const Tensor& dy, Over over, ReduceView view, double divisor, const GradSink& dx);
 

@@ -48,9 +48,23 @@ __global__ void chunk_sums_kernel(int64_t n, Value value, float* sums) {
   }
 }
 
-/// A block of 32 x 8 threads sums 32 columns of a panel, a thread 16 rows of a column.
+/// Where the sums of columns go, over the divisor; added to what is there where it accumulates.
+struct ColumnSums {
+  float* sums;
+  float divisor;
+  bool accumulate;
+
+  __device__ void put(int64_t column, float sum) const {
+    const float value = quotient(sum, divisor);
+    sums[column] = accumulate ? sums[column] + value : value;
+  }
+};
+
+/// A block of 32 x 8 threads sums 32 columns of a panel, a thread 16 rows of a column. `panels` is
+/// null where the only panel's sums are the columns'.
 template <class Value>
-__global__ void panel_sums_kernel(int64_t rows, int64_t columns, Value value, float* panels) {
+__global__ void panel_sums_kernel(
+    int64_t rows, int64_t columns, Value value, float* panels, ColumnSums to) {
   __shared__ float sixteens[kSixteens][kColumnsOfBlock];
   const int lane = static_cast<int>(threadIdx.x) % kColumnsOfBlock;
   const int sixteen = static_cast<int>(threadIdx.x) / kColumnsOfBlock;
@@ -66,23 +80,29 @@ __global__ void panel_sums_kernel(int64_t rows, int64_t columns, Value value, fl
     }
     __syncthreads();
     if (sixteen == 0 && column < columns) {
-      panels[panel * columns + column] = panel_of_sixteens(&sixteens[0][lane], kColumnsOfBlock);
+      const float sum = panel_of_sixteens(&sixteens[0][lane], kColumnsOfBlock);
+      if (panels == nullptr) {
+        to.put(column, sum);
+      } else {
+        panels[panel * columns + column] = sum;
+      }
     }
     __syncthreads();
   }
 }
 
-/// sums[c] = the panels' sums of column c, added in ascending order.
-template <class T>
-__global__ void add_panels_kernel(
-    int64_t panels, int64_t columns, const T* partial, T divisor, T* sums) {
+/// The sum of column c: the panels' sums, added in ascending order.
+inline __global__ void add_panels_kernel(int64_t panels,
+                                         int64_t columns,
+                                         const float* partial,
+                                         ColumnSums to) {
   const int64_t threads = int64_t{gridDim.x} * blockDim.x;
   for (int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; c < columns; c += threads) {
-    T sum = panels == 0 ? T(0) : partial[c];
+    float sum = panels == 0 ? 0.0f : partial[c];
     for (int64_t panel = 1; panel < panels; ++panel) {
       sum += partial[panel * columns + c];
     }
-    sums[c] = quotient(sum, divisor);
+    to.put(c, sum);
   }
 }
 
@@ -120,28 +140,34 @@ void flat_sum(int64_t n, const Value& value, float divisor, float* sum, Device d
   row_sums(1, chunks, Stored{partial.data<float>()}, divisor, sum);
 }
 
-/// sums[c] = the column tree of column c.
+/// sums[c] = the column tree of column c, or += it.
 template <class Value>
-void column_sums(
-    int64_t rows, int64_t columns, const Value& value, float divisor, float* sums, Device device) {
+void column_sums(int64_t rows,
+                 int64_t columns,
+                 const Value& value,
+                 float divisor,
+                 float* sums,
+                 Device device,
+                 bool accumulate = false) {
+  const ColumnSums to{sums, divisor, accumulate};
   const int64_t panels = (rows + kColumnPanel - 1) / kColumnPanel;
   const int64_t column_blocks = (columns + kColumnsOfBlock - 1) / kColumnsOfBlock;
+  const cuda::Grid grid{cuda::blocks_for(panels * column_blocks, 1), kSixteens * kColumnsOfBlock};
+  if (panels == 1) {
+    float* no_panels = nullptr;
+    cuda::launch(panel_sums_kernel<Value>, grid, rows, columns, value, no_panels, to);
+    return;
+  }
   const Tensor partial =
       Tensor::empty({panels, columns}, DType::f32, device, MemoryCategory::workspace);
-  cuda::launch(panel_sums_kernel<Value>,
-               {cuda::blocks_for(panels * column_blocks, 1), kSixteens * kColumnsOfBlock},
-               rows,
-               columns,
-               value,
-               partial.data<float>());
+  cuda::launch(panel_sums_kernel<Value>, grid, rows, columns, value, partial.data<float>(), to);
   constexpr int kThreads = 128;
-  cuda::launch(add_panels_kernel<float>,
+  cuda::launch(add_panels_kernel,
                {cuda::blocks_for(columns, kThreads), kThreads},
                panels,
                columns,
                partial.data<float>(),
-               divisor,
-               sums);
+               to);
 }
 
 }  // namespace halftone::device
