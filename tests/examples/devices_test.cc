@@ -35,6 +35,13 @@ const std::string& digits() {
   return path;
 }
 
+// A program that ends well, and what it printed.
+std::string run_ok(const std::string& program, const Words& words, const std::string& device) {
+  const ProgramResult r = run_program(built(program), words + Words{"--device", device});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  return r.out;
+}
+
 ProgramResult train_mlp(const Words& words, const std::string& device) {
   return run_program(built("train_mlp"), words + Words{"--data", digits(), "--device", device});
 }
@@ -43,18 +50,48 @@ ProgramResult train_mlp(const Words& words, const std::string& device) {
 const Words kSmall{"--hidden", "32", "--batch", "24", "--steps", "20", "--dropout", "0.1"};
 
 void train_ok(const Words& words, const std::string& device) {
-  const ProgramResult r = train_mlp(words, device);
-  ASSERT_EQ(r.exit_code, 0) << r.err;
+  run_ok("train_mlp", words + Words{"--data", digits()}, device);
+}
+
+// The same for a decoder of characters.
+const Words kSmallGpt{"--layers",
+                      "2",
+                      "--heads",
+                      "2",
+                      "--width",
+                      "32",
+                      "--context",
+                      "24",
+                      "--batch",
+                      "5",
+                      "--steps",
+                      "12",
+                      "--warmup",
+                      "2",
+                      "--dropout",
+                      "0.1"};
+const Words kCorpus{"--data", HALFTONE_SOURCE_DIR "/data/samples/halftone.txt"};
+
+void train_gpt_ok(const Words& words, const std::string& device) {
+  run_ok("train_gpt", words + kCorpus, device);
+}
+
+std::string text_of(const std::string& checkpoint, const std::string& device) {
+  return run_ok("generate", {"--from", checkpoint, "--tokens", "40", "--quiet"}, device);
+}
+
+std::string content_of(const std::string& path) {
+  const std::vector<uint8_t> bytes = read_file(path);
+  return {bytes.begin(), bytes.end()};
 }
 
 // The lines of a log with an event, without what depends on the clock.
 Words events(const std::string& path, const std::string& event) {
-  const std::vector<uint8_t> bytes = read_file(path);
-  std::istringstream in(std::string(bytes.begin(), bytes.end()));
+  std::istringstream in(content_of(path));
   Words lines;
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with("{\"event\":\"" + event + "\"")) {
-      lines.push_back(line.substr(0, line.find(",\"samples_per_s\"")));
+      lines.push_back(line.substr(0, line.find("_per_s\"")));
     }
   }
   return lines;
@@ -116,6 +153,22 @@ TEST_P(OnDevice, ParametersAndRowsAreTheCpus) {
   EXPECT_EQ(read_file(folder / (device() + ".rows")), read_file(folder / "cpu.rows"));
 }
 
+TEST_P(OnDevice, AResumedDecoderIsTheUninterruptedOneAndWrites) {
+  for (const char* recipe : {"fp32", "fp16", "fp8-block"}) {
+    const TempFolder folder;
+    const Words common = kSmallGpt + Words{"--precision", recipe, "--grad-accum", "2"};
+    const std::string log = folder / "part.jsonl";
+    train_gpt_ok(common + Words{"--out", folder / "whole.h5", "--log", folder / "whole.jsonl"},
+                 device());
+    train_gpt_ok(common + Words{"--out", folder / "part.h5", "--log", log, "--stop-after", "5"},
+                 device());
+    train_gpt_ok({"--resume", folder / "part.h5", "--log", log}, device());
+    EXPECT_EQ(read_file(folder / "part.h5"), read_file(folder / "whole.h5")) << recipe;
+    EXPECT_EQ(events(log, "step"), events(folder / "whole.jsonl", "step")) << recipe;
+    EXPECT_EQ(text_of(folder / "part.h5", device()), text_of(folder / "whole.h5", device()));
+  }
+}
+
 TEST_P(OnDevice, FlagsWithoutMeaningThereAreWrongUsage) {
   const bool on_cpu = device() == "cpu";
   for (const Words& words : {on_cpu ? Words{"--graph", "off"} : Words{"--threads", "2"},
@@ -145,6 +198,43 @@ TEST(Devices, LossesAreTheCpus) {
           << recipe;
     }
   }
+}
+
+TEST(Devices, ADecodersLossesAndTextAreTheCpus) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  for (const char* recipe : kSameBits) {
+    const TempFolder folder;
+    const Words common = kSmallGpt + Words{"--precision", recipe, "--exact", "--grad-accum", "2"};
+    for (const std::string where : {"cpu", "cuda"}) {
+      train_gpt_ok(common + Words{"--eval-every", "6", "--log", folder / (where + ".jsonl")} +
+                       Words{"--out", folder / (where + ".h5")},
+                   where);
+    }
+    for (const char* event : {"step", "eval"}) {
+      EXPECT_EQ(events(folder / "cuda.jsonl", event), events(folder / "cpu.jsonl", event))
+          << recipe;
+    }
+    EXPECT_EQ(read_file(folder / "cuda.h5"), read_file(folder / "cpu.h5")) << recipe;
+    EXPECT_EQ(text_of(folder / "cuda.h5", "cuda"), text_of(folder / "cpu.h5", "cpu")) << recipe;
+  }
+}
+
+TEST(Devices, NothingWaitsBetweenLines) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  const TempFolder folder;
+  const std::string log = folder / "run.jsonl";
+  // 20 steps with a line every 5, some batches shorter than others, and an evaluation at the end.
+  for (const char* graph : {"on", "off"}) {
+    train_ok(kSmall + Words{"--print-every", "5", "--graph", graph, "--log", log}, "cuda");
+    expect_holds(content_of(log), "\"sync_calls\":5");
+  }
+}
+
+TEST(Devices, MemoryThatIsNotThereIsNamed) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  const ProgramResult r = train_mlp({"--hidden", "1000000,1000000", "--steps", "1"}, "cuda");
+  EXPECT_EQ(r.exit_code, 1);
+  expect_holds(r.err, "out of memory on cuda:0", "asked for 4003", "free", "lower --batch");
 }
 
 TEST(Devices, ARunMayMoveFromOneToTheOther) {
