@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # From nothing to trained networks, on Debian 12 or Ubuntu 24.04, as root or with sudo: installs what
 # is missing, builds Halftone, fetches MNIST, trains one MLP in fp32, bf16, fp16 and fp8-block and
-# compares them; then trains a small decoder on characters and lets it write. Can be repeated: what is
-# there is used again. Logs go to build/quickstart.
+# compares them; then trains a small decoder on characters and lets it write. A GPU is used where
+# there is one and nvcc. Can be repeated: what is there is used again. Logs go to build/quickstart.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,6 +15,8 @@ say() { printf '\n== %s\n' "$*"; }
 
 # value FIELD LOG: one field of the log's summary event.
 value() { sed -n '/"event": *"summary"/s/.*"'"$1"'": *"\{0,1\}\([^,}"]*\).*/\1/p' "$2"; }
+# where_trained LOG: the device and what is known of it.
+where_trained() { sed -n '/"event": *"start"/s/.*"device": *"\([^"]*\)","device_note": *"\([^"]*\)".*/\1 (\2)/p' "$1"; }
 
 # data: where MNIST is, or nothing. What the search said is kept, for the first line is the verdict.
 messages=$(mktemp)
@@ -57,7 +59,7 @@ for recipe in "${recipes[@]}"; do
   build/bin/train_mlp --data "${data:-synthetic}" --precision "$recipe" --epochs $epochs --log "$results/$recipe.jsonl"
 done
 
-say "The same network, data and seed; one recipe a line"
+say "The same network, data and seed, on $(where_trained "$results/fp32.jsonl"); one recipe a line"
 printf '%-12s %10s %10s %10s %12s\n' recipe accuracy loss seconds samples/s
 for recipe in "${recipes[@]}"; do
   log=$results/$recipe.jsonl
