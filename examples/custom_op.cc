@@ -1,7 +1,7 @@
 // The worked example of adding an op: softsign, y = x / (1 + |x|), written in one page outside
 // ops/. It needs no registration: a function computes the output and records how gradients flow
-// back. The program compares that gradient with central differences, then trains a network whose
-// activation it is. README shows the same op-writing with a CUDA kernel.
+// back. The program runs on the CPU: it compares that gradient with central differences, then
+// trains a network whose activation it is. README shows how an op gets a CUDA kernel.
 #include <cmath>
 #include <cstdio>
 
@@ -96,7 +96,7 @@ double fit_sine(int64_t steps, uint64_t seed, const LinearPrecision& precision) 
 int run(const Flags& flags) {
   const auto seed = static_cast<uint64_t>(flags.integer("seed"));
   const Recipe recipe = parse_recipe("fp32");
-  print_first_lines(seed, Device{}, "", recipe);
+  print_first_lines(seed, Device{}, "softsign has no CUDA kernel", recipe);
   std::printf("softsign: gradient within %.1e of central differences\n", gradient_error());
   const double loss = fit_sine(flags.integer("steps"), seed, resolve_linear(recipe, "fc", false));
   std::printf("done: fitted sin(3x) with mean squared error %.5f\n", loss);

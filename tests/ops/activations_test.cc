@@ -5,9 +5,12 @@
 #include <limits>
 
 #include "ops/gelu/gelu.h"
+#include "ops/op.h"
 #include "ops/relu/relu.h"
 #include "ops/silu/silu.h"
+#include "tests/support/devices.h"
 #include "tests/support/op_check.h"
+#include "tests/support/throws.h"
 
 namespace halftone {
 namespace {
@@ -80,6 +83,15 @@ TEST(Activations, IntegersAreRefused) {
   EXPECT_THROW(gelu(Tensor()), std::invalid_argument);
   EXPECT_THROW(gelu(Tensor::zeros({2, 3}, DType::f32).view({3, 2}, {1, 3}, 0)),
                std::invalid_argument);
+}
+
+// As in examples/custom_op.cc: a function of one's own has no kernel.
+TEST(Activations, AnOpWithoutAKernelSaysSoOnAGpu) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  const Tensor x = Tensor::zeros({3}, DType::f32, testing::kGpu);
+  const std::string message = testing::message_of<std::logic_error>(
+      [&] { map("softsign", x, [](auto v) { return v / (1 + std::abs(v)); }); });
+  testing::expect_holds(message, "softsign", "no CUDA kernel", "--device cpu");
 }
 
 TEST(Cases, FC42_GeluIsFiniteFarOut) {
