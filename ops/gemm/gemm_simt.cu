@@ -1,16 +1,41 @@
 // The simt kernel: FP32 on the CUDA cores, any layout, the baseline of the ladder. A block of 256
-// threads computes 128 x 128 from tiles of 16 of K, a thread 8 x 8 in registers. While one tile in
-// shared memory is multiplied, the next is on its way from memory to registers. Each output is one
-// chain of fused multiply-adds in ascending K within a split.
+// threads computes 128 x 128 from tiles of 16 of K, a thread 8 x 8 in registers; where that makes
+// too few blocks, 64 threads compute 32 x 32. While one tile in shared memory is multiplied, the
+// next is on its way from memory to registers. Each output is one chain of fused multiply-adds in
+// ascending K within a split, whatever the tile.
 #include "core/cuda/check.cuh"
 #include "ops/gemm/gemm_launch.cuh"
 
 namespace halftone::detail {
 namespace {
 
-constexpr int kTile = 128;
 constexpr int kDepth = 16;
-constexpr int kThreads = 256;
+
+// A tile in shared memory: for each k its values of M or N, the first four of every eight in one
+// half, the others in the second, kHalf behind. So both 16-byte reads of eight neighbouring values
+// meet every bank once, and halves and rows start in banks that let transposing writes do the same.
+struct LargeTile {
+  static constexpr int kSize = 128;  // of M and N
+  static constexpr int kRows = 8;    // a thread; its columns are always 8
+  static constexpr int kHalf = 72;
+  static constexpr int kPitch = 140;
+  // A warp computes 32 x 64.
+  __device__ static int row() { return threadIdx.x / 64 * 32 + threadIdx.x % 32 / 8 * 8; }
+  __device__ static int column() { return threadIdx.x / 32 % 2 * 64 + threadIdx.x % 8 * 8; }
+};
+struct SmallTile {
+  static constexpr int kSize = 32;
+  static constexpr int kRows = 2;
+  static constexpr int kHalf = 24;
+  static constexpr int kPitch = 44;
+  __device__ static int row() { return threadIdx.x / 4 * 2; }
+  __device__ static int column() { return threadIdx.x % 4 * 8; }
+};
+
+template <class Tile>
+constexpr int kThreads = Tile::kSize / Tile::kRows* Tile::kSize / 8;
+template <class Tile>
+using Stage = float[kDepth][Tile::kPitch];
 
 struct SimtOperand {
   const float* data;
@@ -35,26 +60,23 @@ struct SimtArgs {
   int promote;
 };
 
-// A tile in shared memory: for each k the 128 values of M or N, the first four of every eight in
-// one half, the others in the second. So both 16-byte reads of eight neighbouring values meet every
-// bank once, and the halves and rows start in banks that let transposing writes do the same.
-constexpr int kHalf = 72;
-constexpr int kPitch = 140;
-using Tile = float[kDepth][kPitch];
+template <class Tile>
+__device__ __forceinline__ int place_of(int mn) {
+  return mn % 4 + mn / 8 * 4 + mn / 4 % 2 * Tile::kHalf;
+}
 
-__device__ __forceinline__ int place_of(int mn) { return mn % 4 + mn / 8 * 4 + mn / 4 % 2 * kHalf; }
-
-/// This thread's share of one 128 x 16 tile of an operand, between memory and shared memory.
+/// This thread's share of one tile of an operand, between memory and shared memory.
+template <class Tile>
 struct TileShare {
+  static constexpr int kChunks = Tile::kSize / 4;
   float4 part[2];
 
-  // Along K a pair of lanes reads 32 bytes of one of 16 rows, else a warp reads 512 bytes of one k.
+  // Along K a pair of lanes reads 32 bytes of one of 16 rows, else neighbours read one k.
   __device__ static int mn(bool along_k) {
-    const int lane = threadIdx.x % 32;
-    return along_k ? threadIdx.x / 32 * 16 + lane / 2 : lane * 4;
+    return along_k ? threadIdx.x / 32 * 16 + threadIdx.x % 32 / 2 : threadIdx.x % kChunks * 4;
   }
   __device__ static int k(bool along_k, int i) {
-    return 8 * i + static_cast<int>(along_k ? threadIdx.x % 2 * 4 : threadIdx.x / 32);
+    return 8 * i + static_cast<int>(along_k ? threadIdx.x % 2 * 4 : threadIdx.x / kChunks);
   }
 
   /// Zeros where the operand ends.
@@ -79,8 +101,8 @@ struct TileShare {
     }
   }
 
-  __device__ __forceinline__ void put(bool along_k, Tile& tile) const {
-    const int place = place_of(mn(along_k));
+  __device__ __forceinline__ void put(bool along_k, Stage<Tile>& tile) const {
+    const int place = place_of<Tile>(mn(along_k));
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int kk = k(along_k, i);
@@ -96,12 +118,19 @@ struct TileShare {
   }
 };
 
-/// Eight neighbouring values of M or N at one k, from a multiple of 8.
-__device__ __forceinline__ void read_8(const float (&row)[kPitch], int mn, float (&v)[8]) {
-  const float4 low = *reinterpret_cast<const float4*>(&row[mn / 2]);
-  const float4 high = *reinterpret_cast<const float4*>(&row[mn / 2 + kHalf]);
-  v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w;
-  v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
+/// kCount neighbouring values of M or N at one k, from a multiple of kCount.
+template <class Tile, int kCount>
+__device__ __forceinline__ void read(const float (&row)[Tile::kPitch], int mn, float (&v)[kCount]) {
+  if constexpr (kCount == 8) {
+    const float4 low = *reinterpret_cast<const float4*>(&row[mn / 2]);
+    const float4 high = *reinterpret_cast<const float4*>(&row[mn / 2 + Tile::kHalf]);
+    v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w;
+    v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
+  } else {
+    static_assert(kCount == 2);
+    const float2 pair = *reinterpret_cast<const float2*>(&row[place_of<Tile>(mn)]);
+    v[0] = pair.x, v[1] = pair.y;
+  }
 }
 
 __device__ int64_t interval_stop(const SimtArgs& args, int64_t k, int64_t k_end) {
@@ -112,19 +141,19 @@ __device__ int64_t interval_stop(const SimtArgs& args, int64_t k, int64_t k_end)
   return end;
 }
 
-template <bool kHasIntervals>
-__global__ void __launch_bounds__(kThreads, kHasIntervals ? 1 : 2)
+template <class Tile, bool kHasIntervals>
+__global__ void __launch_bounds__(kThreads<Tile>, kHasIntervals || Tile::kRows < 8 ? 1 : 2)
     gemm_simt_kernel(const __grid_constant__ SimtArgs args) {
-  __shared__ __align__(16) Tile tiles_a[2];
-  __shared__ __align__(16) Tile tiles_b[2];
+  constexpr int kRows = Tile::kRows;
+  __shared__ __align__(16) Stage<Tile> tiles_a[2];
+  __shared__ __align__(16) Stage<Tile> tiles_b[2];
   const GemmOutput& out = args.out;
   const int matrix = blockIdx.z % out.batch;
   const int split = blockIdx.z / out.batch;
-  const int m0 = blockIdx.x * kTile;
-  const int n0 = blockIdx.y * kTile;
-  // A warp computes 32 x 64.
-  const int row = threadIdx.x / 64 * 32 + threadIdx.x % 32 / 8 * 8;
-  const int column = threadIdx.x / 32 % 2 * 64 + threadIdx.x % 8 * 8;
+  const int m0 = blockIdx.x * Tile::kSize;
+  const int n0 = blockIdx.y * Tile::kSize;
+  const int row = Tile::row();
+  const int column = Tile::column();
   const float* a = args.a.data + matrix * args.a.batch_stride;
   const float* b = args.b.data + matrix * args.b.batch_stride;
   const bool a_along_k = args.a.strides.k == 1;
@@ -132,10 +161,10 @@ __global__ void __launch_bounds__(kThreads, kHasIntervals ? 1 : 2)
   const int k_begin = split * args.split_k;
   const int k_end = min(args.K, k_begin + args.split_k);
 
-  float acc[8][8] = {};
-  float sum[kHasIntervals ? 8 : 1][8] = {};
+  float acc[kRows][8] = {};
+  float sum[kHasIntervals ? kRows : 1][8] = {};
   int64_t interval = k_begin;
-  TileShare share_a, share_b;
+  TileShare<Tile> share_a, share_b;
   share_a.fetch(args.a, a, m0, out.M, k_begin, k_end);
   share_b.fetch(args.b, b, n0, out.N, k_begin, k_end);
   int stage = 0;
@@ -150,11 +179,11 @@ __global__ void __launch_bounds__(kThreads, kHasIntervals ? 1 : 2)
     }
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
-      float x[8], y[8];
-      read_8(tiles_a[stage][k], row, x);
-      read_8(tiles_b[stage][k], column, y);
+      float x[kRows], y[8];
+      read<Tile>(tiles_a[stage][k], row, x);
+      read<Tile>(tiles_b[stage][k], column, y);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
+      for (int i = 0; i < kRows; ++i) {
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
           acc[i][j] = __fmaf_rn(x[i], y[j], acc[i][j]);
@@ -165,7 +194,7 @@ __global__ void __launch_bounds__(kThreads, kHasIntervals ? 1 : 2)
     if constexpr (kHasIntervals) {
       if (k0 + kDepth >= interval_stop(args, interval, k_end)) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
+        for (int i = 0; i < kRows; ++i) {
           const float a_scale = args.a.scale(min(m0 + row + i, out.M - 1), interval);
 #pragma unroll
           for (int j = 0; j < 8; ++j) {
@@ -184,7 +213,7 @@ __global__ void __launch_bounds__(kThreads, kHasIntervals ? 1 : 2)
   float bias[8];
   load_bias(out, n0 + column, bias);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < kRows; ++i) {
     if (m0 + row + i >= out.M) {
       return;
     }
@@ -199,6 +228,20 @@ __global__ void __launch_bounds__(kThreads, kHasIntervals ? 1 : 2)
       finish_8(out, matrix, m0 + row + i, n0 + column, bias, v);
     }
   }
+}
+
+int64_t tiles(int size, int tile) { return (int64_t{size} + tile - 1) / tile; }
+
+template <class Tile>
+void launch_simt(const GemmLaunch& launch, const SimtArgs& args) {
+  const bool has_intervals =
+      args.promote > 0 || args.a.scales.data != nullptr || args.b.scales.data != nullptr;
+  const dim3 grid(static_cast<unsigned>(tiles(launch.out.M, Tile::kSize)),
+                  static_cast<unsigned>(tiles(launch.out.N, Tile::kSize)),
+                  static_cast<unsigned>(launch.out.batch * launch.config.splits));
+  const auto kernel = has_intervals ? gemm_simt_kernel<Tile, true> : gemm_simt_kernel<Tile, false>;
+  kernel<<<grid, kThreads<Tile>, 0, launch.stream>>>(args);
+  HALFTONE_CUDA_CHECK_LAUNCH();
 }
 
 }  // namespace
@@ -219,15 +262,14 @@ void run_simt(const GemmLaunch& launch) {
                       .K = static_cast<int>(launch.K),
                       .split_k = static_cast<int>(order.split_k),
                       .promote = static_cast<int>(order.promote)};
-  const bool has_intervals =
-      order.promote > 0 || launch.a.scales.data != nullptr || launch.b.scales.data != nullptr;
-  const auto tiles = [](int size) { return static_cast<unsigned>((size + kTile - 1) / kTile); };
-  const dim3 grid(tiles(launch.out.M),
-                  tiles(launch.out.N),
-                  static_cast<unsigned>(launch.out.batch * launch.config.splits));
-  const auto kernel = has_intervals ? gemm_simt_kernel<true> : gemm_simt_kernel<false>;
-  kernel<<<grid, kThreads, 0, launch.stream>>>(args);
-  HALFTONE_CUDA_CHECK_LAUNCH();
+  const int64_t large = tiles(launch.out.M, LargeTile::kSize) *
+                        tiles(launch.out.N, LargeTile::kSize) * launch.out.batch *
+                        launch.config.splits;
+  if (large >= launch.multiprocessors / 2) {
+    launch_simt<LargeTile>(launch, args);
+  } else {
+    launch_simt<SmallTile>(launch, args);
+  }
 }
 
 }  // namespace halftone::detail
