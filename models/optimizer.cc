@@ -21,8 +21,8 @@ Optimizer::Optimizer(const OptimizerOptions& options, ParameterSet& parameters, 
   }
 }
 
-void Optimizer::step(StepState& state) {
-  decide_step(buffers_.gradients, state);
+void Optimizer::step(StepState& state, const Tensor& loss_sum, const Tensor& targets) {
+  decide_step(buffers_.gradients, state, loss_sum, targets);
   const auto weight_decay = static_cast<float>(options_.weight_decay);
   if (options_.kind == OptimizerOptions::Kind::adamw) {
     const AdamWOptions adamw{.beta1 = static_cast<float>(options_.beta1),
@@ -34,7 +34,6 @@ void Optimizer::step(StepState& state) {
                          .weight_decay = weight_decay};
     sgd_step(buffers_, moments_[0].second, schedule_, sgd, state);
   }
-  end_step(state);
 }
 
 }  // namespace halftone

@@ -29,9 +29,10 @@ class Optimizer {
   /// `parameters` must be allocated, and outlive the optimizer.
   Optimizer(const OptimizerOptions& options, ParameterSet& parameters, RandomSource random);
 
-  /// After the last backward pass: gradients checked, unscaled and normed in one pass, the
-  /// decision, the update of weights and moments or nothing, the step's record.
-  void step(StepState& state);
+  /// After the last backward pass, with the summed loss and the targets of its micro-batch
+  /// (add_loss): gradients checked, unscaled and normed in one pass, the decision, the update of
+  /// weights and moments or nothing, the step's record. Two launches on a GPU.
+  void step(StepState& state, const Tensor& loss_sum, const Tensor& targets);
 
   const OptimizerOptions& options() const { return options_; }
   /// The flat moments by the names that checkpoints give them: "adam/m" and "adam/v", or

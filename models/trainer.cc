@@ -59,16 +59,17 @@ MicroBatch Trainer::micro_batch(int64_t index) const {
 void Trainer::launch_step() {
   const StepScope scope;
   task_.parameters().begin_gradients();
+  CrossEntropy loss;
   for (int64_t k = 0; k < options_.grad_accum; ++k) {
     if (k > 0) {
+      add_loss(state_, loss.sum, loss.count);
       begin_micro_batch(state_, k);
     }
-    const CrossEntropy loss = task_.training_loss(micro_batch(k), state_.target_weight());
+    loss = task_.training_loss(micro_batch(k), state_.target_weight());
     backward(loss.loss, state_.one());
-    add_loss(state_, loss.sum, loss.count);
   }
   task_.parameters().finish_gradients();
-  optimizer_.step(state_);
+  optimizer_.step(state_, loss.sum, loss.count);
   // Histories first: what the next step's weights are scaled by includes this step's.
   for (LinearLayer* layer : task_.linear_layers()) {
     layer->state().end_step();

@@ -18,7 +18,8 @@ struct AdamWOptions {
   float weight_decay = 0.01f;
 };
 
-/// Applies the step that `state` decided on, or does nothing where it decided to skip.
+/// Applies the step that `state` decided on, or leaves all as it is where it decided to skip; then
+/// ends the step.
 ///   m, v      f32 [n], the moments      schedule  f32 [updates, 3] (weight_update.h)
 /// Throws std::invalid_argument on a size or dtype mismatch.
 void adamw_step(const ParameterBuffers& buffers,

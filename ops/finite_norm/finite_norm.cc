@@ -8,7 +8,6 @@
 #include "core/math.h"
 #include "core/parallel.h"
 #include "core/reduce.h"
-#include "ops/step_state/transitions.h"
 
 namespace halftone {
 namespace {
@@ -63,7 +62,7 @@ void finite_norm_cpu(const float* g, int64_t n, StepScalars& s) {
       num_chunks, [&](int64_t c) { return chunks[static_cast<size_t>(c)].sum_of_squares; }));
 }
 
-void look(const Tensor& gradients, StepState& state, bool decides) {
+void look(const Tensor& gradients, StepState& state, const detail::AddLoss& loss, bool decides) {
   HALFTONE_CHECK(gradients.dtype() == DType::f32 && gradients.rank() == 1,
                  "finite_norm: the gradients are ",
                  gradients.dtype(),
@@ -71,18 +70,27 @@ void look(const Tensor& gradients, StepState& state, bool decides) {
                  gradients.shape(),
                  ", expected f32 [n]");
   if (gradients.is_cpu()) {
+    if (loss.loss_sum != nullptr) {
+      loss(state.rules(), state.scalars());
+    }
     finite_norm_cpu(gradients.data<float>(), gradients.numel(), state.scalars());
     if (decides) {
       detail::DecideStep{}(state.rules(), state.scalars());
     }
   } else if constexpr (kHasCuda) {
-    detail::finite_norm_cuda(gradients, state, decides);
+    detail::finite_norm_cuda(gradients, state, loss, decides);
   }
 }
 
 }  // namespace
 
-void finite_norm(const Tensor& gradients, StepState& state) { look(gradients, state, false); }
-void decide_step(const Tensor& gradients, StepState& state) { look(gradients, state, true); }
+void finite_norm(const Tensor& gradients, StepState& state) { look(gradients, state, {}, false); }
+
+void decide_step(const Tensor& gradients,
+                 StepState& state,
+                 const Tensor& loss_sum,
+                 const Tensor& targets) {
+  look(gradients, state, detail::loss_to_add(loss_sum, targets), true);
+}
 
 }  // namespace halftone

@@ -95,21 +95,37 @@ __device__ void finish(int64_t chunks, Chunks from, float* chunk_sums, StepScala
   }
 }
 
+// With the last micro-batch's loss, which only the last block adds for good.
+__device__ float unscale_with(const detail::AddLoss& loss,
+                              const StepRules& rules,
+                              const StepScalars* scalars) {
+  if (loss.loss_sum == nullptr) {
+    return scalars->unscale;
+  }
+  StepScalars s = *scalars;
+  loss(rules, s);
+  return s.unscale;
+}
+
 // A block takes a chunk; the last one finishes, and decides.
 __global__ void __launch_bounds__(kThreads) finite_norm_kernel(int64_t n,
                                                                const float* gradients,
                                                                Chunks chunks_of,
+                                                               detail::AddLoss loss,
                                                                bool decides,
                                                                StepRules rules,
                                                                StepScalars* scalars) {
   extern __shared__ float chunk_sums[];
-  const float unscale = scalars->unscale;
+  const float unscale = unscale_with(loss, rules, scalars);
   const int64_t chunks = (n + kRowChunk - 1) / kRowChunk;
   for (int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     look_at(n, chunk, gradients, unscale, chunks_of);
   }
   if (!device::is_last_block(&scalars->arrived)) {
     return;
+  }
+  if (loss.loss_sum != nullptr && threadIdx.x == 0) {
+    loss(rules, *scalars);
   }
   finish(chunks, chunks_of, chunk_sums, *scalars);
   if (decides && threadIdx.x == 0) {
@@ -119,7 +135,10 @@ __global__ void __launch_bounds__(kThreads) finite_norm_kernel(int64_t n,
 
 }  // namespace
 
-void detail::finite_norm_cuda(const Tensor& gradients, StepState& state, bool decides) {
+void detail::finite_norm_cuda(const Tensor& gradients,
+                              StepState& state,
+                              const AddLoss& loss,
+                              bool decides) {
   const int64_t n = gradients.numel();
   const int64_t chunks = (n + kRowChunk - 1) / kRowChunk;
   const Device device = gradients.device();
@@ -133,6 +152,7 @@ void detail::finite_norm_cuda(const Tensor& gradients, StepState& state, bool de
                n,
                gradients.data<float>(),
                Chunks{sums.data<float>(), first.data<int64_t>()},
+               loss,
                decides,
                state.rules(),
                &state.scalars());

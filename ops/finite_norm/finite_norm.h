@@ -4,7 +4,7 @@
 // same pass.
 #pragma once
 
-#include "ops/step_state/step_state.h"
+#include "ops/step_state/transitions.h"
 
 namespace halftone {
 
@@ -16,11 +16,16 @@ namespace halftone {
 void finite_norm(const Tensor& gradients, StepState& state);
 
 /// finite_norm, and behind it whether to apply the step, the clip factor, and the scaler's next
-/// state.
-void decide_step(const Tensor& gradients, StepState& state);
+/// state. Given the loss of the step's last micro-batch, add_loss comes first: all of it in one
+/// launch on a GPU.
+void decide_step(const Tensor& gradients,
+                 StepState& state,
+                 const Tensor& loss_sum = {},
+                 const Tensor& targets = {});
 
 namespace detail {
-void finite_norm_cuda(const Tensor& gradients, StepState& state, bool decides);
+/// `decides`: the whole of decide_step. Without a loss its pointers are null.
+void finite_norm_cuda(const Tensor& gradients, StepState& state, const AddLoss& loss, bool decides);
 }  // namespace detail
 
 }  // namespace halftone

@@ -14,7 +14,8 @@ struct SgdOptions {
   float weight_decay = 0.0f;
 };
 
-/// Applies the step that `state` decided on, or does nothing where it decided to skip.
+/// Applies the step that `state` decided on, or leaves all as it is where it decided to skip; then
+/// ends the step.
 ///   b  f32 [n], the momentum buffer      schedule  f32 [updates, 3] (weight_update.h)
 /// Throws std::invalid_argument on a size or dtype mismatch.
 void sgd_step(const ParameterBuffers& buffers,

@@ -85,10 +85,7 @@ void begin_micro_batch(StepState& state, int64_t micro_batch) {
   run(state, detail::BeginMicroBatch{micro_batch});
 }
 void add_loss(StepState& state, const Tensor& loss_sum, const Tensor& targets) {
-  run(state, detail::AddLoss{loss_sum.data<float>(), targets.data<int32_t>()});
-}
-void end_step(StepState& state) {
-  run(state, detail::EndStep{state.records(), {state.target_weight().data<float>()}});
+  run(state, detail::loss_to_add(loss_sum, targets));
 }
 
 }  // namespace halftone

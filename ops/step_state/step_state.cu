@@ -19,6 +19,5 @@ void transition_cuda(const StepState& state, const Transition& transition) {
 template void transition_cuda<BeginStep>(const StepState&, const BeginStep&);
 template void transition_cuda<BeginMicroBatch>(const StepState&, const BeginMicroBatch&);
 template void transition_cuda<AddLoss>(const StepState&, const AddLoss&);
-template void transition_cuda<EndStep>(const StepState&, const EndStep&);
 
 }  // namespace halftone::detail

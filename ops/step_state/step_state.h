@@ -2,9 +2,8 @@
 // gradient norm, clip factor, and the decision to apply the step or to skip it. Every op of the
 // step reads and writes them there, so that nothing waits for the host and a captured graph stays
 // valid. One step runs
-//   { begin_micro_batch, forward, backward, add_loss }..., decide_step (ops/finite_norm), an
-//   optimizer step, end_step,
-// the first one behind begin_step, every other behind the end_step of the one before.
+//   { begin_micro_batch, forward, backward, add_loss }..., decide_step (ops/finite_norm), and an
+//   optimizer's step (ops/weight_update), which ends it and begins the next.
 // A skipped step changes nothing but the scaler, the skip counters and `iteration`.
 #pragma once
 
@@ -48,7 +47,7 @@ struct StepRules {
   float clip_norm = 0.0f;    // 0: no clipping
 };
 
-/// What the log says of one step, written to memory by end_step and read by the host in batches.
+/// What the log says of one step, written to memory at its end and read by the host in batches.
 struct StepRecord {
   int64_t iteration;  // from 1
   int64_t update;     // the update that this step was to make, from 0: its place in the schedule
@@ -97,7 +96,7 @@ class StepState {
 };
 
 /// Starts an optimizer attempt: no loss and no targets yet, target_weight() from the loss scale,
-/// the first micro-batch. Called where end_step did not: before the first step, and behind
+/// the first micro-batch. Called where no step's end did: before the first step, and behind
 /// StepState::write.
 void begin_step(StepState& state);
 /// Randomness of what follows belongs to this micro-batch. Not needed for the first.
@@ -105,7 +104,5 @@ void begin_micro_batch(StepState& state, int64_t micro_batch);
 /// Adds a micro-batch's summed loss (f32 []) and its number of targets (i32 []), and sets `unscale`
 /// for the targets so far.
 void add_loss(StepState& state, const Tensor& loss_sum, const Tensor& targets);
-/// Writes the step's record, counts the iteration and the update, and begins the next step.
-void end_step(StepState& state);
 
 }  // namespace halftone

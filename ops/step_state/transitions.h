@@ -20,7 +20,6 @@ struct BeginStep {
     s.targets = 0;
     s.loss_sum = 0.0f;
     s.lost_updates = 0;
-    s.apply = 0;
     s.used_scale = s.scaler.scale;
     *target_weight = static_cast<float>(double{s.scaler.scale} * double{rules.loss_factor} /
                                         rules.nominal_targets);
@@ -36,8 +35,8 @@ struct BeginMicroBatch {
 };
 
 struct AddLoss {
-  const float* loss_sum;
-  const int32_t* targets;
+  const float* loss_sum = nullptr;
+  const int32_t* targets = nullptr;
 
   HALFTONE_HD void operator()(const StepRules& rules, StepScalars& s) const {
     s.loss_sum = one_nan(s.loss_sum + *loss_sum);
@@ -48,6 +47,11 @@ struct AddLoss {
                                    double{rules.loss_factor});
   }
 };
+
+/// Null pointers where there is no loss to add.
+inline AddLoss loss_to_add(const Tensor& loss_sum, const Tensor& targets) {
+  return loss_sum.defined() ? AddLoss{loss_sum.data<float>(), targets.data<int32_t>()} : AddLoss{};
+}
 
 struct DecideStep {
   HALFTONE_HD void operator()(const StepRules& rules, StepScalars& s) const {
@@ -87,6 +91,10 @@ struct EndStep {
     begin_next(rules, s);
   }
 };
+
+inline EndStep end_of_step(const StepState& state) {
+  return {state.records(), {state.target_weight().data<float>()}};
+}
 
 /// One thread runs it on the scalars of the device; instantiated in step_state.cu for each of the
 /// above.

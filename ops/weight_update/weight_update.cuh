@@ -3,6 +3,7 @@
 // an argument.
 #pragma once
 
+#include "core/cuda/last_block.cuh"
 #include "ops/op.cuh"
 #include "ops/weight_update/weight_update.h"
 
@@ -22,15 +23,12 @@ struct UpdateBuffers {
 /// A thread takes 8 weights at a time: whole blocks of draws, 16 bytes of a 16-bit type, and always
 /// in one block of 64.
 template <class Rule, class T, class C>
-__global__ void update_weights_kernel(UpdateBuffers<T, C> buffers,
-                                      std::array<float*, Rule::kMoments> moments,
-                                      ScheduleTable schedule,
-                                      Rule rule,
-                                      StepScalars* scalars) {
+__device__ void update_weights_of_thread(const UpdateBuffers<T, C>& buffers,
+                                         const std::array<float*, Rule::kMoments>& moments,
+                                         const ScheduleTable& schedule,
+                                         const Rule& rule,
+                                         StepScalars* scalars) {
   constexpr int kPack = 8;
-  if (scalars->apply == 0) {
-    return;
-  }
   const float unscale = scalars->unscale;
   const float clip = scalars->clip_factor;
   const ScheduleRow row = schedule.row(scalars->update);
@@ -100,6 +98,23 @@ __global__ void update_weights_kernel(UpdateBuffers<T, C> buffers,
   }
 }
 
+/// The last block ends the step.
+template <class Rule, class T, class C>
+__global__ void update_weights_kernel(UpdateBuffers<T, C> buffers,
+                                      std::array<float*, Rule::kMoments> moments,
+                                      ScheduleTable schedule,
+                                      Rule rule,
+                                      EndStep end,
+                                      StepRules rules,
+                                      StepScalars* scalars) {
+  if (scalars->apply != 0) {
+    update_weights_of_thread(buffers, moments, schedule, rule, scalars);
+  }
+  if (device::is_last_block(&scalars->arrived) && threadIdx.x == 0) {
+    end(rules, *scalars);
+  }
+}
+
 template <class Rule>
 void update_weights_cuda(const ParameterBuffers& buffers,
                          const std::array<float*, Rule::kMoments>& moments,
@@ -118,11 +133,13 @@ void update_weights_cuda(const ParameterBuffers& buffers,
     constexpr int kThreads = 256;
     constexpr int64_t kBlocks = 2048;  // enough to fill a device; more would read the scalars anew
     cuda::launch(update_weights_kernel<Rule, T, C>,
-                 {std::min(kBlocks, cuda::blocks_for(n, kThreads * 8)), kThreads},
+                 {std::clamp<int64_t>(cuda::blocks_for(n, kThreads * 8), 1, kBlocks), kThreads},
                  given,
                  moments,
                  schedule,
                  rule,
+                 end_of_step(state),
+                 state.rules(),
                  &state.scalars());
   });
 }

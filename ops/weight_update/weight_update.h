@@ -1,7 +1,7 @@
 // What every optimizer step shares: the flat buffers of a model's parameters, the unscaled and
 // clipped gradient, and how a new weight is stored: in FP32, with a 16-bit copy refreshed in the
-// same pass, or in 16 bits alone, rounded to nearest or stochastically. The optimizers' arithmetic
-// is in ops/adamw_step and ops/sgd_step.
+// same pass, or in 16 bits alone, rounded to nearest or stochastically. The pass ends the step. The
+// optimizers' arithmetic is in ops/adamw_step and ops/sgd_step.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include "core/convert.h"
 #include "core/parallel.h"
 #include "core/philox.h"
-#include "ops/step_state/step_state.h"
+#include "ops/step_state/transitions.h"
 
 namespace halftone {
 
@@ -178,7 +178,8 @@ void update_weights_cpu(const ParameterBuffers& buffers,
   s.lost_updates = lost_updates;
 }
 
-/// The same on the device of the buffers.
+/// The same on the device of the buffers; then ends the step, applied or skipped: writes its
+/// record, counts the iteration and the update, and begins the next step.
 template <class Rule>
 void update_weights(std::string_view op,
                     const ParameterBuffers& buffers,
@@ -190,6 +191,7 @@ void update_weights(std::string_view op,
   const ScheduleTable table = schedule_table(op, schedule, device);
   if (device.is_cpu()) {
     update_weights_cpu(buffers, moments, table, rule, state);
+    detail::end_of_step(state)(state.rules(), state.scalars());
   } else if constexpr (kHasCuda) {
     detail::update_weights_cuda(buffers, moments, table, rule, state);
   }

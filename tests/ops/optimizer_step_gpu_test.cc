@@ -102,19 +102,22 @@ std::vector<std::vector<uint8_t>> run(const StorageCase& storage,
       gradients.data<float>()[n / 2] = std::numeric_limits<float>::quiet_NaN();
     }
     copy(to_device(gradients, device), buffers.gradients);
-    for (int64_t micro_batch = 0; micro_batch < 2; ++micro_batch) {
-      begin_micro_batch(state, micro_batch);
-      add_loss(state,
-               to_device(Tensor::from<float>({170.3f + static_cast<float>(step)}, {}), device),
-               to_device(Tensor::from<int32_t>({step == 3 ? 0 : 47}, {}), device));
+    const Tensor loss =
+        to_device(Tensor::from<float>({170.3f + static_cast<float>(step)}, {}), device);
+    const Tensor targets = to_device(Tensor::from<int32_t>({step == 3 ? 0 : 47}, {}), device);
+    add_loss(state, loss, targets);
+    begin_micro_batch(state, 1);
+    if (step % 2 == 0) {
+      add_loss(state, loss, targets);
+      decide_step(buffers.gradients, state);
+    } else {
+      decide_step(buffers.gradients, state, loss, targets);
     }
-    decide_step(buffers.gradients, state);
     if (adamw) {
       adamw_step(buffers, m, v, schedule, {}, state);
     } else {
       sgd_step(buffers, m, schedule, {.momentum = 0.9f, .weight_decay = 0.1f}, state);
     }
-    end_step(state);
   }
   std::vector<std::vector<uint8_t>> left{bytes_of(state.read()),
                                          bytes_of(state.target_weight()),

@@ -368,8 +368,9 @@ TEST(StepState, WeighsTargetsSoThatShortBatchesAverage) {
   }
   // A gradient of weight * sum, times unscale, is sum / 6.
   EXPECT_NEAR(32.0f * state.read().unscale, 1.0f / 6.0f, 1e-8f);
-  decide_step(flat({0.0f}), state);
-  end_step(state);
+  const Tensor g = flat({0.0f});
+  decide_step(g, state);
+  sgd_step(buffers_of(flat({1.0f}), g), flat({0.0f}), constant_schedule(1.0f), {}, state);
   EXPECT_EQ(state.read_records(0, 1).front().loss, 1.0f);
 }
 

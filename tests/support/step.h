@@ -42,7 +42,7 @@ inline Tensor constant_schedule(float lr, int64_t rows = 1, float c1 = 1.0f, flo
 }
 
 /// Runs one step with one micro-batch of `targets` targets around `apply`, which calls the
-/// optimizer.
+/// optimizer, which ends it.
 template <class Apply>
 void run_step(StepState& state, const Tensor& gradients, int32_t targets, const Apply& apply) {
   begin_step(state);
@@ -52,7 +52,6 @@ void run_step(StepState& state, const Tensor& gradients, int32_t targets, const 
            Tensor::from<int32_t>({targets}, Shape()));
   decide_step(gradients, state);
   apply();
-  end_step(state);
 }
 
 inline std::vector<float> floats(const Tensor& t) {
