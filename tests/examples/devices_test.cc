@@ -223,9 +223,11 @@ TEST(Devices, NothingWaitsBetweenLines) {
   HALFTONE_SKIP_WITHOUT_GPU();
   const TempFolder folder;
   const std::string log = folder / "run.jsonl";
-  // 20 steps with a line every 5, some batches shorter than others, and an evaluation at the end.
+  // 20 steps with a line every 5, one batch shorter than the others, and an evaluation at the end.
   for (const char* graph : {"on", "off"}) {
-    train_ok(kSmall + Words{"--print-every", "5", "--graph", graph, "--log", log}, "cuda");
+    train_ok(kSmall + Words{"--print-every", "5", "--eval-every", "0", "--graph", graph} +
+                 Words{"--log", log},
+             "cuda");
     expect_holds(content_of(log), "\"sync_calls\":5");
   }
 }
