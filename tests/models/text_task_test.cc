@@ -4,6 +4,7 @@
 
 #include "core/autograd.h"
 #include "tests/support/close.h"
+#include "tests/support/devices.h"
 #include "tests/support/throws.h"
 
 namespace halftone {
@@ -16,8 +17,9 @@ using testing::message_of;
 const GptOptions kTiny{.vocab = 11, .context = 8, .layers = 1, .heads = 2, .width = 16};
 
 // The counters of a step.
-RandomSource random_at(int64_t iteration, int64_t micro_batch) {
-  return {.seed = 3, .counters = Tensor::from<int64_t>({iteration, micro_batch}, {2})};
+RandomSource random_at(int64_t iteration, int64_t micro_batch, Device device = {}) {
+  const Tensor counters = Tensor::from<int64_t>({iteration, micro_batch}, {2});
+  return {.seed = 3, .counters = to_device(counters, device)};
 }
 
 LinearContext fp32_context() { return {parse_recipe("fp32"), random_at(0, 0), "", {}}; }
@@ -90,24 +92,35 @@ TEST(TextTask, LossIsThatOfTheRows) {
   EXPECT_EQ(loss.count.data<int32_t>()[0], 16);
 }
 
-TEST(TextTask, ALargeCorpusIsSentBatchByBatch) {
-  Gpt model(kTiny, fp32_context());
+// A corpus a byte too large for the device, and the same one within its limit.
+void expect_sent_like_resident(Device device) {
+  const RandomSource random = random_at(3, 0, device);
+  Gpt model(kTiny, {parse_recipe("fp32"), random, "", device});
   const TokenDataset data = dataset(400, 30);
-  const RandomSource random = random_at(3, 0);
-  TextTask whole(model, data, {.batch = 2, .grad_accum = 3, .random = random});
-  TextTask sent(
-      model, data, {.batch = 2, .grad_accum = 3, .random = random, .resident_bytes = 430 * 4 - 1});
-  const Tensor weight = Tensor::from<float>({1.0f}, {});
+  BatchPlan plan{.batch = 2, .grad_accum = 3, .random = random, .resident_bytes = 430 * 4};
+  TextTask whole(model, data, plan);
+  --plan.resident_bytes;
+  TextTask sent(model, data, plan);
+  const Tensor weight = to_device(Tensor::from<float>({1.0f}, {}), device);
+  const auto loss_sum = [&](TextTask& task, const MicroBatch& at) {
+    return task.training_loss(at, weight).sum.to_doubles()[0];
+  };
   for (int64_t k = 0; k < 3; ++k) {
     sent.prepare({.iteration = 3, .index = k});
   }
   for (int64_t k = 0; k < 3; ++k) {
-    random.counters.data<int64_t>()[1] = k;
+    copy(random_at(3, k).counters, random.counters);
     const MicroBatch at{.iteration = 3, .index = k};
-    EXPECT_EQ(sent.training_loss(at, weight).sum.item(),
-              whole.training_loss(at, weight).sum.item());
+    EXPECT_EQ(loss_sum(sent, at), loss_sum(whole, at));
   }
   EXPECT_EQ(sent.evaluate().loss, whole.evaluate().loss);
+}
+
+TEST(TextTask, ALargeCorpusIsSentBatchByBatch) { expect_sent_like_resident({}); }
+
+TEST(TextTask, ALargeCorpusIsSentToAGpu) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  expect_sent_like_resident(testing::kGpu);
 }
 
 TEST(Cases, FC95_EachPartNeedsAWindow) {
