@@ -43,6 +43,7 @@ struct GemmOperand {
   bool transposed = false;
   int64_t stride = 0;
   int64_t batch_stride = 0;  // elements from matrix to matrix
+  int64_t group_stride = 0;  // from group to group, where the batch has groups
   GemmScales scales{};       // shared by the whole batch
 };
 
@@ -74,6 +75,10 @@ struct GemmProblem {
   int64_t N = 0;
   int64_t K = 0;
   int64_t batch = 1;
+  // Matrices of a group: they lie batch_stride apart, whole groups group_stride, which is a
+  // multiple of batch_stride (the heads of one sequence after another, say). 0: the batch is one
+  // group. Groups can be taken one at a time: how many there are changes no bit.
+  int64_t group = 0;
   GemmOperand a{};
   GemmOperand b{};
   void* d = nullptr;
@@ -83,6 +88,7 @@ struct GemmProblem {
   // too.
   int64_t d_stride = 0;
   int64_t d_batch_stride = 0;
+  int64_t d_group_stride = 0;
   // D (f32) += result, as one final FP32 addition. D is not read otherwise.
   bool accumulate = false;
   Accumulator acc = Accumulator::fp32;
@@ -91,6 +97,14 @@ struct GemmProblem {
   int64_t promote = 0;
   GemmEpilogue epilogue{};
 };
+
+/// Elements from the first matrix of a batch to matrix i.
+HALFTONE_HD inline int64_t matrix_offset(int64_t i,
+                                         int64_t group,
+                                         int64_t batch_stride,
+                                         int64_t group_stride) {
+  return group == 0 ? i * batch_stride : i / group * group_stride + i % group * batch_stride;
+}
 
 /// The order in which the products of one output element are added: Tensor Core instructions of
 /// `instruction_k` in a row accumulate within a split; splits of `split_k` (a multiple of 128, the

@@ -54,6 +54,17 @@ void check_operand(
   check_scales(operand.scales, name);
 }
 
+/// Where groups of matrices lie.
+void check_groups(std::string_view name, int64_t batch_stride, int64_t group_stride) {
+  HALFTONE_CHECK(batch_stride == 0 ? group_stride == 0 : group_stride % batch_stride == 0,
+                 "gemm: groups of ",
+                 name,
+                 " lie ",
+                 group_stride,
+                 " elements apart, expected a multiple of the batch stride, ",
+                 batch_stride);
+}
+
 void check_output(const GemmProblem& p) {
   HALFTONE_CHECK(is_floating(p.d_dtype), "gemm: D has dtype ", p.d_dtype, ", expected a float");
   if (p.M == 0 || p.N == 0 || p.batch == 0) {
@@ -120,6 +131,18 @@ void check_gemm(const GemmProblem& p) {
                  "gemm: promote is ",
                  p.promote,
                  ", expected 0 or a multiple of 16");
+  HALFTONE_CHECK(p.group == 0 || (p.group > 0 && p.batch % p.group == 0),
+                 "gemm: groups of ",
+                 p.group,
+                 " matrices do not divide a batch of ",
+                 p.batch);
+  if (p.group != 0 && p.M > 0 && p.N > 0 && p.batch > 0) {
+    check_groups("A", p.a.batch_stride, p.a.group_stride);
+    check_groups("B", p.b.batch_stride, p.b.group_stride);
+    check_groups("D", p.d_batch_stride, p.d_group_stride);
+    HALFTONE_CHECK(p.batch == p.group || p.d_group_stride != 0,
+                   "gemm: all groups would be written to one place: d_group_stride is 0");
+  }
   const bool is_f64 = p.d_dtype == DType::f64;
   check_output(p);
   if (p.M > 0 && p.N > 0 && p.batch > 0) {

@@ -31,16 +31,17 @@ constexpr int64_t kMaxSplits = 32;
 // Clocks for the whole problem, by tile. Integers, so that every machine agrees.
 int64_t modelled_clocks(const GemmProblem& p,
                         const TileCost& cost,
+                        int64_t batch,
                         int64_t split_k,
                         int64_t multiprocessors,
                         int64_t k_of_step) {
   const int64_t splits = std::max<int64_t>(1, ceil_div(p.K, split_k));
-  const int64_t tiles = ceil_div(p.M, cost.tile.m) * ceil_div(p.N, cost.tile.n) * p.batch;
+  const int64_t tiles = ceil_div(p.M, cost.tile.m) * ceil_div(p.N, cost.tile.n) * batch;
   const int64_t waves = ceil_div(tiles * splits, multiprocessors);
   const int64_t steps = ceil_div(std::min(split_k, p.K), k_of_step);
   int64_t clocks = waves * (steps * cost.step_clocks + cost.tile_clocks);
   if (splits > 1) {
-    clocks += kFixUpClocks + 4 * (splits + 1) * p.M * p.N * p.batch / kFixUpBytesPerClock;
+    clocks += kFixUpClocks + 4 * (splits + 1) * p.M * p.N * batch / kFixUpBytesPerClock;
   }
   return clocks;
 }
@@ -49,10 +50,11 @@ int64_t modelled_clocks(const GemmProblem& p,
 int64_t k_of_step(const Format& compute) { return compute.bits() <= 16 ? 64 : 32; }
 
 int64_t fastest_clocks(const GemmProblem& p, int64_t split_k, const Format& compute) {
+  const int64_t batch = p.group == 0 ? p.batch : p.group;  // groups can be taken one at a time
   int64_t best = INT64_MAX;
   for (const TileCost& cost : kTiles) {
-    best = std::min(best,
-                    modelled_clocks(p, cost, split_k, kModelMultiprocessors, k_of_step(compute)));
+    best = std::min(
+        best, modelled_clocks(p, cost, batch, split_k, kModelMultiprocessors, k_of_step(compute)));
   }
   return best;
 }
@@ -221,7 +223,7 @@ GemmConfig configure(GemmKernel kernel, const GemmProblem& p, const DeviceCaps& 
       int64_t best = INT64_MAX;
       for (const TileCost& cost : kTiles) {
         int64_t clocks = modelled_clocks(
-            p, cost, config.order.split_k, caps.multiprocessors, k_of_step(compute));
+            p, cost, p.batch, config.order.split_k, caps.multiprocessors, k_of_step(compute));
         if (waits && cost.tile.n > 128) {
           clocks = clocks * 5 / 4;
         }

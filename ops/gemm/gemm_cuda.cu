@@ -7,14 +7,13 @@
 
 #include "core/cuda/check.cuh"
 #include "core/cuda/reduce.cuh"
+#include "core/integer.h"
 #include "core/storage.h"
 #include "ops/gemm/gemm_cpu.h"
 #include "ops/gemm/gemm_launch.cuh"
 
 namespace halftone::detail {
 namespace {
-
-int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 const DeviceCaps& caps_of(int device) {
   static std::mutex mutex;
@@ -56,7 +55,7 @@ __global__ void __launch_bounds__(256)
     if (column < out.N) {
       float bias[8];
       load_bias(out, column, bias);
-      finish_8(out, matrix, row, column, bias, v);
+      finish_8(out, out.place(matrix), row, column, bias, v);
     }
   }
 }
@@ -118,6 +117,10 @@ GemmOutput output_of(const GemmProblem& p) {
   out.d = p.d;
   out.d_stride = p.d_stride;
   out.d_batch_stride = p.batch == 1 ? 0 : p.d_batch_stride;
+  if (p.group != 0) {
+    out.d_skip = static_cast<int>(p.d_group_stride / p.d_batch_stride - p.group);
+    out.group_reciprocal = static_cast<uint32_t>(ceil_div(int64_t{1} << 32, p.group));
+  }
   out.M = static_cast<int>(p.M);
   out.N = static_cast<int>(p.N);
   out.batch = static_cast<int>(p.batch);
@@ -138,6 +141,20 @@ GemmOutput output_of(const GemmProblem& p) {
     out.vectors = out.vectors && is_aligned(data);
   }
   return out;
+}
+
+/// The same problem, its groups said by the batch strides where there is one or they have one
+/// matrix each.
+GemmProblem without_trivial_groups(GemmProblem p) {
+  if (p.group == 1) {
+    p.a.batch_stride = p.a.group_stride;
+    p.b.batch_stride = p.b.group_stride;
+    p.d_batch_stride = p.d_group_stride;
+  }
+  if (p.group == 1 || p.group == p.batch) {
+    p.group = 0;
+  }
+  return p;
 }
 
 /// How `kernel` wants an operand, or nothing where it reads it as it is.
@@ -186,7 +203,8 @@ bool needs_packing(GemmKernel kernel,
 
 }  // namespace
 
-void gemm_cuda(const GemmProblem& problem, const Device& device, std::string_view kernel) {
+void gemm_cuda(const GemmProblem& given, const Device& device, std::string_view kernel) {
+  const GemmProblem problem = without_trivial_groups(given);
   HALFTONE_CHECK(problem.M < INT32_MAX / 2 && problem.N < INT32_MAX / 2 &&
                      problem.K < INT32_MAX / 2 && problem.batch < INT32_MAX,
                  "gemm: M, N, K and batch have to stay below 2^30 on a GPU; they are ",
@@ -197,13 +215,20 @@ void gemm_cuda(const GemmProblem& problem, const Device& device, std::string_vie
                  problem.K,
                  " and ",
                  problem.batch);
+  HALFTONE_CHECK(problem.batch * problem.group < int64_t{1} << 32,
+                 "gemm: a batch of ",
+                 problem.batch,
+                 " in groups of ",
+                 problem.group,
+                 ": their product has to stay below 2^32 on a GPU");
   HALFTONE_CUDA_CHECK(cudaSetDevice(device.index));
   const DeviceCaps& caps = caps_of(device.index);
   GemmLaunch launch{.a = problem.a,
                     .b = problem.b,
                     .out = output_of(problem),
+                    .group = problem.group,
                     .K = problem.K,
-                    .config = choose_gemm(problem, caps, kernel),
+                    .config = choose_gemm(given, caps, kernel),
                     .multiprocessors = caps.multiprocessors,
                     .stream = static_cast<cudaStream_t>(cuda::current_stream())};
 
@@ -220,6 +245,7 @@ void gemm_cuda(const GemmProblem& problem, const Device& device, std::string_vie
                        is_a ? problem.M : problem.N,
                        problem.K,
                        problem.batch,
+                       problem.group,
                        layout,
                        packed[is_a]->data(),
                        launch.stream);
@@ -233,6 +259,7 @@ void gemm_cuda(const GemmProblem& problem, const Device& device, std::string_vie
         launch.config.splits * problem.batch * problem.M * out.partial_stride * sizeof(float),
         MemoryCategory::workspace);
     out.partials = static_cast<float*>(partials->data());
+    out.d_skip = 0;
   }
   if (problem.M > 0) {
     switch (launch.config.kernel) {
@@ -251,6 +278,7 @@ void gemm_cuda(const GemmProblem& problem, const Device& device, std::string_vie
         break;
     }
     if (launch.config.splits > 1) {
+      out.d_skip = output_of(problem).d_skip;
       const int64_t threads = out.partial_stride / 8 * problem.M * problem.batch;
       const int64_t blocks = std::min<int64_t>((threads + 255) / 256, 8 * caps.multiprocessors);
       gemm_fix_up_kernel<<<static_cast<unsigned>(blocks), 256, 0, launch.stream>>>(

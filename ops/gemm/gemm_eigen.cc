@@ -132,8 +132,8 @@ class EigenGemm {
  public:
   explicit EigenGemm(const GemmProblem& problem)
       : p_(problem),
-        a_(problem.a, true),
-        b_(problem.b, false),
+        a_(problem.a, true, problem.group),
+        b_(problem.b, false, problem.group),
         order_{.instruction_k = 1, .split_k = problem.K, .promote = problem.promote},
         is_scaled_(problem.a.scales.data != nullptr || problem.b.scales.data != nullptr),
         is_n_wide_(is_n_wide(problem)) {}

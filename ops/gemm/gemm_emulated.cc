@@ -66,8 +66,8 @@ class EmulatedGemm {
         order_(k_order(problem)),
         is_promoted_(order_.promote > 0 || problem.a.scales.data != nullptr ||
                      problem.b.scales.data != nullptr),
-        a_(problem.a, true),
-        b_(problem.b, false) {}
+        a_(problem.a, true, problem.group),
+        b_(problem.b, false, problem.group) {}
 
   void compute(const GemmRegion& region) const {
     thread_local Tile tile;

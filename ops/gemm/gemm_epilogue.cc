@@ -111,8 +111,9 @@ void finish_strip(const GemmProblem& p, int64_t n, int64_t offset, int64_t lengt
 
 template <class T>
 void finish_tile(const GemmProblem& p, const GemmRegion& tile, T* values, int64_t stride) {
+  const int64_t matrix = matrix_offset(tile.batch, p.group, p.d_batch_stride, p.d_group_stride);
   for (int64_t i = 0; i < tile.rows; ++i) {
-    const int64_t row = tile.batch * p.d_batch_stride + (tile.m0 + i) * p.d_stride;
+    const int64_t row = matrix + (tile.m0 + i) * p.d_stride;
     for (int64_t j = 0; j < tile.columns; j += kStrip) {
       const int64_t length = std::min(kStrip, tile.columns - j);
       const int64_t n = tile.n0 + j;

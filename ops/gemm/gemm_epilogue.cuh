@@ -21,6 +21,9 @@ struct GemmOutput {
   int M = 0;
   int N = 0;
   int batch = 1;
+  // ceil(2^32 / GemmProblem::group), 0 without groups: matrix i is of group i * this / 2^32.
+  uint32_t group_reciprocal = 0;
+  int d_skip = 0;  // places between the groups of D, which lie d_batch_stride apart
   DType d_dtype = DType::f32;
   DType bias_dtype = DType::f32;
   Activation activation = Activation::none;
@@ -40,8 +43,13 @@ struct GemmOutput {
            (d_dtype == DType::f32 && vectors && bias == nullptr && activation == Activation::none &&
             pre_activation == nullptr && residual == nullptr);
   }
-  __device__ int64_t offset(int matrix, int row, int column) const {
-    return matrix * d_batch_stride + row * d_stride + column;
+  __device__ int group_of(int matrix) const {
+    return static_cast<int>(__umulhi(static_cast<uint32_t>(matrix), group_reciprocal));
+  }
+  /// Where D has a matrix of the batch. With `partials`, d_skip is 0 until they are added.
+  __device__ int place(int matrix) const { return matrix + group_of(matrix) * d_skip; }
+  __device__ int64_t offset(int place, int row, int column) const {
+    return place * d_batch_stride + row * d_stride + column;
   }
   __device__ float* partial(int split, int matrix, int row, int column) const {
     return partials + ((int64_t{split} * batch + matrix) * M + row) * partial_stride + column;
@@ -167,9 +175,9 @@ __device__ __forceinline__ void load_bias(const GemmOutput& out, int column, flo
 /// The whole epilogue of eight consecutive columns of one row; `column` is a multiple of 8 below N.
 /// `bias` is load_bias's.
 __device__ __forceinline__ void finish_8(
-    const GemmOutput& out, int matrix, int row, int column, const float (&bias)[8], float (&v)[8]) {
+    const GemmOutput& out, int place, int row, int column, const float (&bias)[8], float (&v)[8]) {
   const int valid = min(8, out.N - column);
-  const int64_t at = out.offset(matrix, row, column);
+  const int64_t at = out.offset(place, row, column);
   float other[8];
   if (out.bias != nullptr) {
 #pragma unroll
@@ -248,7 +256,7 @@ __device__ __forceinline__ void stage_fragments(const float* v, float* staging) 
 /// that global memory is read and written 16 bytes at a time.
 template <int kWidth>
 __device__ __forceinline__ void finish_staged(
-    const GemmOutput& out, float* staging, int row, int column, int matrix) {
+    const GemmOutput& out, float* staging, int row, int column, int place) {
   constexpr int kLanes = kWidth / 8;  // to a row
   const int lane = threadIdx.x % 32;
   const int c = column + lane % kLanes * 8;
@@ -263,7 +271,7 @@ __device__ __forceinline__ void finish_staged(
       const float4 low = read(lane % kLanes * 2);
       const float4 high = read(lane % kLanes * 2 + 1);
       float values[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-      finish_8(out, matrix, row + r, c, bias, values);
+      finish_8(out, place, row + r, c, bias, values);
     }
   }
 }
@@ -271,11 +279,11 @@ __device__ __forceinline__ void finish_staged(
 /// Both for 16 rows; `staging` is the warp's own 16 x kWidth floats of shared memory.
 template <int kWidth>
 __device__ __forceinline__ void finish_fragments(
-    const float* v, const GemmOutput& out, float* staging, int row, int column, int matrix) {
+    const float* v, const GemmOutput& out, float* staging, int row, int column, int place) {
   __syncwarp();
   stage_fragments<kWidth>(v, staging);
   __syncwarp();
-  finish_staged<kWidth>(out, staging, row, column, matrix);
+  finish_staged<kWidth>(out, staging, row, column, place);
 }
 
 /// The same 16 x kWidth sums as FP32 pairs straight to the partial sums of a split, or to a D that
@@ -285,7 +293,7 @@ __device__ __forceinline__ void finish_fragments(
 /// its own.
 template <int kWidth, int kBatch>
 __device__ __forceinline__ void store_fragments(
-    const float* v, const GemmOutput& out, int row, int column, int matrix, int split) {
+    const float* v, const GemmOutput& out, int row, int column, int place, int split) {
   const int lane = threadIdx.x % 32;
   const int c0 = column + 2 * (lane % 4);
   const bool is_partial = out.partials != nullptr;
@@ -297,8 +305,8 @@ __device__ __forceinline__ void store_fragments(
     if (r >= out.M) {
       continue;
     }
-    float* to = is_partial ? out.partial(split, matrix, r, 0)
-                           : static_cast<float*>(out.d) + out.offset(matrix, r, 0);
+    float* to = is_partial ? out.partial(split, place, r, 0)
+                           : static_cast<float*>(out.d) + out.offset(place, r, 0);
 #pragma unroll
     for (int j0 = 0; j0 < kWidth / 8; j0 += kBatch) {
       float2 old[kBatch];

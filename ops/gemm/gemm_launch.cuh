@@ -14,6 +14,7 @@ struct GemmLaunch {
   GemmOperand a;
   GemmOperand b;
   GemmOutput out;
+  int64_t group = 0;  // GemmProblem::group, where there is more than one, of more than one matrix
   int64_t K = 0;
   GemmConfig config;
   int multiprocessors = 0;
@@ -24,6 +25,12 @@ void run_simt(const GemmLaunch& launch);
 void run_wmma(const GemmLaunch& launch);  // wmma_naive too
 void run_mma(const GemmLaunch& launch);
 void run_wgmma(const GemmLaunch& launch);
+
+/// Elements left out between the operand's groups: matrix i lies at i * batch_stride + (i / group)
+/// * this.
+inline int64_t group_skip(const GemmOperand& x, int64_t group) {
+  return group == 0 ? 0 : x.group_stride - group * x.batch_stride;
+}
 
 /// How an operand is laid out for a kernel: element type, which dimension is contiguous, both
 /// rounded up (zeros beyond).
@@ -44,6 +51,7 @@ GemmOperand pack_operand(const GemmOperand& x,
                          int64_t mn,
                          int64_t k,
                          int64_t batch,
+                         int64_t group,
                          const PackedLayout& layout,
                          void* to,
                          cudaStream_t stream);

@@ -20,8 +20,11 @@ float nearest_tf32(float x) {
 }  // namespace
 
 template <class T>
-OperandReader<T>::OperandReader(const GemmOperand& operand, bool is_a)
-    : operand_(operand), k_contiguous_(is_a != operand.transposed), storage_(Storage::as_is) {
+OperandReader<T>::OperandReader(const GemmOperand& operand, bool is_a, int64_t group)
+    : operand_(operand),
+      group_(group),
+      k_contiguous_(is_a != operand.transposed),
+      storage_(Storage::as_is) {
   const Format& f = operand.format;
   if (std::is_same_v<T, double> || f == kFp32) {
     return;
@@ -40,9 +43,8 @@ OperandReader<T>::OperandReader(const GemmOperand& operand, bool is_a)
 template <class T>
 void OperandReader<T>::read(
     int64_t batch, int64_t row, int64_t column, int64_t length, T* out) const {
-  const int64_t offset = batch * operand_.batch_stride + row * operand_.stride + column;
   const auto stored = [&]<class S>(std::type_identity<S>) {
-    return static_cast<const S*>(operand_.data) + offset;
+    return static_cast<const S*>(operand_.data) + offset(batch, row, column);
   };
   if constexpr (std::is_same_v<T, float>) {
     const auto n = static_cast<size_t>(length);
@@ -78,7 +80,7 @@ GemmBlock<T> OperandReader<T>::block(int64_t batch,
   const int64_t column = k_contiguous_ ? k0 : i0;
   if (storage_ == Storage::as_is && count == padded) {
     const T* data = static_cast<const T*>(operand_.data);
-    return {data + batch * operand_.batch_stride + row * operand_.stride + column, operand_.stride};
+    return {data + offset(batch, row, column), operand_.stride};
   }
   const int64_t stride = k_contiguous_ ? depth : padded;
   const int64_t length = k_contiguous_ ? depth : count;

@@ -30,7 +30,8 @@ template <class T>
 class OperandReader {
  public:
   /// `is_a` says which dimension of storage is K.
-  OperandReader(const GemmOperand& operand, bool is_a);
+  /// `group` is the problem's.
+  OperandReader(const GemmOperand& operand, bool is_a, int64_t group);
 
   /// Whether consecutive elements in storage lie along K (else along the dimension kept).
   bool k_contiguous() const { return k_contiguous_; }
@@ -50,9 +51,16 @@ class OperandReader {
                      T* scratch) const;
 
  private:
+  /// Elements from the first to (row, column) of storage of matrix `batch`.
+  int64_t offset(int64_t batch, int64_t row, int64_t column) const {
+    return matrix_offset(batch, group_, operand_.batch_stride, operand_.group_stride) +
+           row * operand_.stride + column;
+  }
+
   enum class Storage : uint8_t { as_is, tf32, bf16, fp16, codes };
 
   const GemmOperand& operand_;
+  int64_t group_;
   bool k_contiguous_;
   Storage storage_;
 };

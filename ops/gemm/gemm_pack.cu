@@ -42,7 +42,9 @@ __global__ void __launch_bounds__(256) pack_operand_kernel(const void* from,
                                                            Source source,
                                                            Format format,
                                                            OperandStrides strides,
+                                                           int64_t group,
                                                            int64_t from_batch_stride,
+                                                           int64_t from_group_stride,
                                                            bool k_contiguous,
                                                            int mn,
                                                            int k,
@@ -61,7 +63,7 @@ __global__ void __launch_bounds__(256) pack_operand_kernel(const void* from,
   const int row0 = blockIdx.x * kTile;
   const int column0 = blockIdx.y * kTile;
   const int lane = threadIdx.x % kTile;
-  const int64_t base = blockIdx.z * from_batch_stride;
+  const int64_t base = matrix_offset(blockIdx.z, group, from_batch_stride, from_group_stride);
   for (int i = threadIdx.x / kTile; i < kTile; i += 256 / kTile) {
     // Lanes run along the source's contiguous dimension.
     const int row = row0 + (turns ? lane : i);
@@ -96,6 +98,7 @@ GemmOperand pack_operand(const GemmOperand& x,
                          int64_t mn,
                          int64_t k,
                          int64_t batch,
+                         int64_t group,
                          const PackedLayout& layout,
                          void* to,
                          cudaStream_t stream) {
@@ -111,7 +114,9 @@ GemmOperand pack_operand(const GemmOperand& x,
                                     source_of(x.format),
                                     x.format,
                                     strides_of(x, is_a),
+                                    group,
                                     x.batch_stride,
+                                    x.group_stride,
                                     k_contiguous(x, is_a),
                                     static_cast<int>(mn),
                                     static_cast<int>(k),
@@ -125,6 +130,7 @@ GemmOperand pack_operand(const GemmOperand& x,
   packed.transposed = layout.k_contiguous != is_a;
   packed.stride = columns;
   packed.batch_stride = x.batch_stride == 0 ? 0 : rows * columns;
+  packed.group_stride = group * packed.batch_stride;
   return packed;
 }
 

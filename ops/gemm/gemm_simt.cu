@@ -41,9 +41,13 @@ struct SimtOperand {
   const float* data;
   OperandStrides strides;
   int64_t batch_stride;
+  int64_t group_skip;
   bool vectors;  // four values along the contiguous dimension, from a multiple of 4, are aligned
   GemmScales scales;
 
+  __device__ const float* matrix(int i, int group) const {
+    return data + i * batch_stride + group * group_skip;
+  }
   __device__ float scale(int64_t i, int64_t k) const {
     return scales.data == nullptr ? 1.0f
                                   : scales.data[i / scales.block_mn * scales.stride_mn +
@@ -149,13 +153,14 @@ __global__ void __launch_bounds__(kThreads<Tile>, kHasIntervals || Tile::kRows <
   __shared__ __align__(16) Stage<Tile> tiles_b[2];
   const GemmOutput& out = args.out;
   const int matrix = blockIdx.z % out.batch;
+  const int place = out.place(matrix);
   const int split = blockIdx.z / out.batch;
   const int m0 = blockIdx.x * Tile::kSize;
   const int n0 = blockIdx.y * Tile::kSize;
   const int row = Tile::row();
   const int column = Tile::column();
-  const float* a = args.a.data + matrix * args.a.batch_stride;
-  const float* b = args.b.data + matrix * args.b.batch_stride;
+  const float* a = args.a.matrix(matrix, out.group_of(matrix));
+  const float* b = args.b.matrix(matrix, out.group_of(matrix));
   const bool a_along_k = args.a.strides.k == 1;
   const bool b_along_k = args.b.strides.k == 1;
   const int k_begin = split * args.split_k;
@@ -223,9 +228,9 @@ __global__ void __launch_bounds__(kThreads<Tile>, kHasIntervals || Tile::kRows <
       v[j] = kHasIntervals ? sum[kHasIntervals ? i : 0][j] : acc[i][j];
     }
     if (out.partials != nullptr) {
-      store_8(out.partial(split, matrix, m0 + row + i, n0 + column), DType::f32, 0, true, 8, v);
+      store_8(out.partial(split, place, m0 + row + i, n0 + column), DType::f32, 0, true, 8, v);
     } else {
-      finish_8(out, matrix, m0 + row + i, n0 + column, bias, v);
+      finish_8(out, place, m0 + row + i, n0 + column, bias, v);
     }
   }
 }
@@ -247,10 +252,11 @@ void launch_simt(const GemmLaunch& launch, const SimtArgs& args) {
 }  // namespace
 
 void run_simt(const GemmLaunch& launch) {
-  const auto operand = [](const GemmOperand& x, bool is_a) {
+  const auto operand = [&](const GemmOperand& x, bool is_a) {
     return SimtOperand{static_cast<const float*>(x.data),
                        strides_of(x, is_a),
                        x.batch_stride,
+                       group_skip(x, launch.group),
                        reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % 4 == 0 &&
                            x.batch_stride % 4 == 0,
                        x.scales};

@@ -16,8 +16,12 @@ struct MmaOperand {
   const uint8_t* data = nullptr;
   int64_t stride = 0;  // bytes from row to row
   int64_t batch_stride = 0;
+  int64_t group_skip = 0;
   GemmScales scales;
 
+  __device__ const uint8_t* matrix(int i, int group) const {
+    return data + i * batch_stride + group * group_skip;
+  }
   __device__ float scale(int64_t i, int64_t k) const {
     return scales.data == nullptr ? 1.0f
                                   : scales.data[i / scales.block_mn * scales.stride_mn +
@@ -62,9 +66,10 @@ class StageLoader {
  public:
   static constexpr int kCopies = kMn * 8 / T::kThreads;
 
-  __device__ StageLoader(const MmaOperand& x, int matrix, int mn0, int mn, int k_begin, int k_end) {
+  /// `base` is the matrix.
+  __device__ StageLoader(
+      const MmaOperand& x, const uint8_t* base, int mn0, int mn, int k_begin, int k_end) {
     const int chunk = threadIdx.x % 8;
-    const uint8_t* base = x.data + matrix * x.batch_stride;
     if constexpr (kMnMajor) {
       constexpr int kBlocks = kMn / 64;
       const int block = threadIdx.x / 8 % kBlocks;
@@ -217,8 +222,10 @@ __global__ void __launch_bounds__(T::kThreads, 1)
   const int warp = threadIdx.x / 32;
   const int warp_m = warp / 4 * 64;
   const int warp_n = warp % 4 * T::kWarpN;
-  StageLoader<T, T::kM, T::kAmn> loader_a(args.a, matrix, m0, out.M, k_begin, k_end);
-  StageLoader<T, T::kN, T::kBmn> loader_b(args.b, matrix, n0, out.N, k_begin, k_end);
+  StageLoader<T, T::kM, T::kAmn> loader_a(
+      args.a, args.a.matrix(matrix, out.group_of(matrix)), m0, out.M, k_begin, k_end);
+  StageLoader<T, T::kN, T::kBmn> loader_b(
+      args.b, args.b.matrix(matrix, out.group_of(matrix)), n0, out.N, k_begin, k_end);
   constexpr int kInstructions = 4;  // of 32 bytes of K, in a stage
   // A quarter of the copies of stage `step`; groups are closed where there is nothing left to copy
   // too, so that the count of groups tells the stage.
@@ -318,9 +325,9 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     const int row = m0 + warp_m + 16 * i;
     const int column = n0 + warp_n;
     if (args.direct) {
-      store_fragments<T::kWarpN, 4>(v, out, row, column, matrix, split);
+      store_fragments<T::kWarpN, 4>(v, out, row, column, out.place(matrix), split);
     } else {
-      finish_fragments<T::kWarpN>(v, out, staging, row, column, matrix);
+      finish_fragments<T::kWarpN>(v, out, staging, row, column, out.place(matrix));
     }
   }
 #endif

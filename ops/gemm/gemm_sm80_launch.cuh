@@ -12,9 +12,12 @@ namespace halftone::detail {
 template <class T>
 void launch_mma(const GemmLaunch& launch) {
   constexpr int64_t kSize = sizeof(typename T::In);
-  const auto operand = [](const GemmOperand& x) {
-    return MmaOperand{
-        static_cast<const uint8_t*>(x.data), x.stride * kSize, x.batch_stride * kSize, x.scales};
+  const auto operand = [&](const GemmOperand& x) {
+    return MmaOperand{static_cast<const uint8_t*>(x.data),
+                      x.stride * kSize,
+                      x.batch_stride * kSize,
+                      group_skip(x, launch.group) * kSize,
+                      x.scales};
   };
   MmaArgs args;
   args.out = launch.out;

@@ -34,6 +34,9 @@ struct WgmmaArgs {
                   // in the L2 cache
   bool a_batched = true;  // false: one matrix serves the whole batch
   bool b_batched = true;
+  // Matrices that the tensor maps have between groups of the batch.
+  int a_skip = 0;
+  int b_skip = 0;
   StorePath store = StorePath::staged;
 };
 
@@ -92,6 +95,7 @@ struct WgmmaUnit {
   int tile_m;
   int tile_n;
   int matrix;
+  int place;  // of the matrix in D
   int split;
   int k_begin;
   int steps;
@@ -109,12 +113,14 @@ __device__ __forceinline__ WgmmaUnit wgmma_unit(const WgmmaArgs& args, int unit,
   int tile = unit;
   WgmmaUnit u;
   u.matrix = 0;
+  u.place = 0;
   u.split = 0;
   if (args.out.batch * args.splits > 1) {
     const int matrix_and_split = unit / per_matrix;
     tile = unit % per_matrix;
     u.split = matrix_and_split / args.out.batch;
     u.matrix = matrix_and_split % args.out.batch;
+    u.place = args.out.place(u.matrix);
   }
   const int first = tile / (args.group * args.tiles_n) * args.group;
   const int height = min(args.group, rows - first);
@@ -181,8 +187,8 @@ __device__ __forceinline__ void wgmma_produce(const CUtensorMap* map_a,
     const WgmmaUnit u = wgmma_unit<T>(args, i, rank);
     const int m = u.tile_m * T::kM;
     const int n = u.tile_n * T::kN;
-    const int matrix_a = args.a_batched ? u.matrix : 0;
-    const int matrix_b = args.b_batched ? u.matrix : 0;
+    const int matrix_a = args.a_batched ? u.matrix + args.out.group_of(u.matrix) * args.a_skip : 0;
+    const int matrix_b = args.b_batched ? u.matrix + args.out.group_of(u.matrix) * args.b_skip : 0;
     for (int step = 0; step < u.steps; ++step) {
       const int k = u.k_begin + step * T::kK;
       const uint32_t bar = full + 8 * at.stage;
@@ -464,7 +470,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
       const int column = u.tile_n * T::kN;
       const uint32_t own_staging = staging + consumer * (T::kStagingBytes / T::kConsumers);
       if (sizeof(typename T::In) == 2 && args.store == StorePath::tma) {
-        store_tma<T>(acc, &map_d, args.out, own_staging, 1 + consumer, row, column, u.matrix);
+        store_tma<T>(acc, &map_d, args.out, own_staging, 1 + consumer, row, column, u.place);
         continue;
       }
       const int warp = threadIdx.x / 32 % 4;
@@ -477,7 +483,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
                                  args.out,
                                  row + block * 64 + warp * 16,
                                  column + slab * 64,
-                                 u.matrix,
+                                 u.place,
                                  u.split);
         }
         continue;
@@ -493,7 +499,7 @@ __global__ void __launch_bounds__(T::kThreads, 1)
                              warp_staging,
                              row + block * 64 + warp * 16,
                              column + slab * 64,
-                             u.matrix);
+                             u.place);
       }
     }
     if (threadIdx.x % 128 == 0) {

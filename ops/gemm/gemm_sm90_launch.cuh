@@ -75,6 +75,15 @@ void launch_wgmma(const GemmLaunch& launch) {
   args.tiles_n = (out.N + T::kN - 1) / T::kN;
   args.a_batched = launch.a.batch_stride != 0;
   args.b_batched = launch.b.batch_stride != 0;
+  // A map counts in batch strides, of which a group stride is a multiple.
+  const auto skip = [](int64_t elements, int64_t batch_stride) {
+    return elements == 0 ? 0 : static_cast<int>(elements / batch_stride);
+  };
+  args.a_skip = skip(group_skip(launch.a, launch.group), launch.a.batch_stride);
+  args.b_skip = skip(group_skip(launch.b, launch.group), launch.b.batch_stride);
+  const auto matrices = [&](int64_t skip) {
+    return out.batch + (launch.group == 0 ? 0 : (out.batch / launch.group - 1) * skip);
+  };
   // The copy engine stores whole slabs of 16-bit values, and adds nothing but the bias to them on
   // the way. It clips rows at multiples of 16 bytes only.
   const bool is_simple = out.partials == nullptr && out.activation == Activation::none &&
@@ -84,14 +93,21 @@ void launch_wgmma(const GemmLaunch& launch) {
                        sizeof(typename T::In) == 2 && out.vectors && out.N % 8 == 0
                    ? StorePath::tma
                    : StorePath::staged;
-  const CUtensorMap map_a =
-      operand_map<T>(launch.a, T::kAmn, out.M, args.K, out.batch, T::kAmn ? T::kK : T::kM);
-  const CUtensorMap map_b =
-      operand_map<T>(launch.b, T::kBmn, out.N, args.K, out.batch, T::kBmn ? T::kK / 2 : T::kN / 2);
+  const CUtensorMap map_a = operand_map<T>(
+      launch.a, T::kAmn, out.M, args.K, matrices(args.a_skip), T::kAmn ? T::kK : T::kM);
+  const CUtensorMap map_b = operand_map<T>(
+      launch.b, T::kBmn, out.N, args.K, matrices(args.b_skip), T::kBmn ? T::kK / 2 : T::kN / 2);
   CUtensorMap map_d{};
   if (args.store == StorePath::tma) {
-    map_d = make_tensor_map(
-        out.d_dtype, out.d, out.N, out.M, out.batch, out.d_stride, out.d_batch_stride, 64, 64);
+    map_d = make_tensor_map(out.d_dtype,
+                            out.d,
+                            out.N,
+                            out.M,
+                            matrices(out.d_skip),
+                            out.d_stride,
+                            out.d_batch_stride,
+                            64,
+                            64);
   }
   static const int clusters_of[3] = {
       0,

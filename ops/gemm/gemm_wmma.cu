@@ -24,6 +24,7 @@ struct WmmaArgs {
   const void* b;
   int64_t a_stride, b_stride;
   int64_t a_batch_stride, b_batch_stride;
+  int64_t a_group_skip, b_group_skip;
   int K;  // a multiple of 16
   int split_k;
 };
@@ -33,7 +34,7 @@ using Layout = std::conditional_t<kTransposed, wmma::col_major, wmma::row_major>
 
 /// A 16 x 16 result, in the warp's own shared memory, through the epilogue or to the partial sums.
 __device__ void store_16x16(
-    const float* staging, const GemmOutput& out, int row, int column, int matrix, int split) {
+    const float* staging, const GemmOutput& out, int row, int column, int place, int split) {
   __syncwarp();
   const int lane = threadIdx.x % 32;
   const int r = row + lane / 2;
@@ -42,11 +43,11 @@ __device__ void store_16x16(
     float v[8];
     load_8(staging, DType::f32, lane / 2 * 16 + lane % 2 * 8, true, 8, v);
     if (out.partials != nullptr) {
-      store_8(out.partial(split, matrix, r, c), DType::f32, 0, true, 8, v);
+      store_8(out.partial(split, place, r, c), DType::f32, 0, true, 8, v);
     } else {
       float bias[8];
       load_bias(out, c, bias);
-      finish_8(out, matrix, r, c, bias, v);
+      finish_8(out, place, r, c, bias, v);
     }
   }
   __syncwarp();
@@ -66,8 +67,10 @@ __global__ void __launch_bounds__(32 * kWarps)
   if (column >= args.out.N) {
     return;
   }
-  const In* a = static_cast<const In*>(args.a) + matrix * args.a_batch_stride;
-  const In* b = static_cast<const In*>(args.b) + matrix * args.b_batch_stride;
+  const In* a = static_cast<const In*>(args.a) + matrix * args.a_batch_stride +
+                args.out.group_of(matrix) * args.a_group_skip;
+  const In* b = static_cast<const In*>(args.b) + matrix * args.b_batch_stride +
+                args.out.group_of(matrix) * args.b_group_skip;
   wmma::fragment<wmma::matrix_a, 16, 16, 16, In, Layout<kAmn>> fragment_a;
   wmma::fragment<wmma::matrix_b, 16, 16, 16, In, Layout<!kBmn>> fragment_b;
   wmma::fragment<wmma::accumulator, 16, 16, 16, float> acc;
@@ -83,7 +86,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     wmma::mma_sync(acc, fragment_a, fragment_b, acc);
   }
   wmma::store_matrix_sync(staging[warp], acc, 16, wmma::mem_row_major);
-  store_16x16(staging[warp], args.out, row, column, matrix, split);
+  store_16x16(staging[warp], args.out, row, column, args.out.place(matrix), split);
 }
 
 /// rows x columns 16-bit elements to shared memory of `pitch`, 16 bytes at a time.
@@ -114,8 +117,10 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int n0 = blockIdx.y * kTile;
   const int warp_m = warp / 4 * 64;
   const int warp_n = warp % 4 * 32;
-  const In* a = static_cast<const In*>(args.a) + matrix * args.a_batch_stride;
-  const In* b = static_cast<const In*>(args.b) + matrix * args.b_batch_stride;
+  const In* a = static_cast<const In*>(args.a) + matrix * args.a_batch_stride +
+                args.out.group_of(matrix) * args.a_group_skip;
+  const In* b = static_cast<const In*>(args.b) + matrix * args.b_batch_stride +
+                args.out.group_of(matrix) * args.b_group_skip;
   wmma::fragment<wmma::matrix_a, 16, 16, 16, In, Layout<kAmn>> fragment_a;
   wmma::fragment<wmma::matrix_b, 16, 16, 16, In, Layout<!kBmn>> fragment_b[2];
   wmma::fragment<wmma::accumulator, 16, 16, 16, float> acc[4][2];
@@ -165,8 +170,12 @@ __global__ void __launch_bounds__(32 * kWarps)
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       wmma::store_matrix_sync(staging[warp], acc[i][j], 16, wmma::mem_row_major);
-      store_16x16(
-          staging[warp], args.out, m0 + warp_m + 16 * i, n0 + warp_n + 16 * j, matrix, split);
+      store_16x16(staging[warp],
+                  args.out,
+                  m0 + warp_m + 16 * i,
+                  n0 + warp_n + 16 * j,
+                  args.out.place(matrix),
+                  split);
     }
   }
 }
@@ -213,6 +222,8 @@ void run_wmma(const GemmLaunch& launch) {
       .b_stride = launch.b.stride,
       .a_batch_stride = launch.a.batch_stride,
       .b_batch_stride = launch.b.batch_stride,
+      .a_group_skip = group_skip(launch.a, launch.group),
+      .b_group_skip = group_skip(launch.b, launch.group),
       .K = static_cast<int>((launch.K + 31) / 32 * 32),  // packed operands hold zeros there
       .split_k = static_cast<int>(launch.config.order.split_k)};
   if (launch.a.format == kBf16) {

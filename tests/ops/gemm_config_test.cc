@@ -105,6 +105,17 @@ TEST(GemmConfig, ChoosesTheHighestRungThatTakesTheProblem) {
   EXPECT_EQ(choose_gemm(problem(64, 64, 0), kH200).kernel, GemmKernel::mma);
 }
 
+TEST(GemmConfig, TheNumberOfGroupsChangesNoBit) {
+  for (const int64_t K : {256, 4096, 16384}) {
+    GemmProblem p = problem(256, 64, K);
+    p.group = 1;
+    const KOrder alone = k_order(p);
+    p.batch = 64;
+    EXPECT_EQ(k_order(p), alone);
+    EXPECT_EQ(choose_gemm(p, kH200).splits, choose_gemm(problem(256, 64, K), kH200).splits);
+  }
+}
+
 TEST(GemmConfig, TilesFollowTheShape) {
   const auto tile = [](int64_t M, int64_t N, int64_t K) {
     return choose_gemm(problem(M, N, K), kH200).tile;

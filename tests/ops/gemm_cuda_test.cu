@@ -211,6 +211,7 @@ TEST_F(GemmCuda, EqualsTheEmulationInEveryLayout) {
         s.N = 264;
         s.K = 200;
         s.batch = 2;
+        s.group = gap == 8 ? 0 : 1;
         s.a = s.b = format;
         s.a_transposed = layout & 1;
         s.b_transposed = layout & 2;
@@ -230,6 +231,7 @@ TEST_F(GemmCuda, EqualsTheEmulationAtRandom) {
     s.N = pick(rng, 1, 7, 8, 63, 64, 65, 127, 128, 131, 192, 255, 256, 257, 320);
     s.K = pick(rng, 0, 1, 7, 16, 17, 63, 64, 65, 127, 128, 129, 256, 509);
     s.batch = pick(rng, 1, 1, 1, 3);
+    s.group = i % 2;
     s.broadcast_b = rng() % 3 == 0;
     s.a = s.b = pick(rng, 0, 0, 1, 2) == 0 ? kBf16 : rng() % 2 ? kFp16 : kTf32;
     s.a_transposed = rng() % 2;
@@ -337,6 +339,7 @@ TEST_F(GemmCuda, SimtIsWithinTheBoundOfADotProduct) {
     s.N = pick(rng, 1, 9, 128, 150);
     s.K = pick(rng, 0, 1, 16, 77, 260);
     s.batch = pick(rng, 1, 2);
+    s.group = i % 2;
     s.a = s.b = pick(rng, 0, 1) == 0 ? kFp32 : kE4M3;
     if (s.a == kE4M3 && rng() % 2) {
       s.a_block_mn = 1, s.a_block_k = 32, s.b_block_mn = 32, s.b_block_k = 32;
@@ -354,8 +357,7 @@ TEST_F(GemmCuda, SimtIsWithinTheBoundOfADotProduct) {
       for (int64_t m = 0; m < s.M; ++m) {
         for (int64_t n = 0; n < s.N; ++n) {
           float value = 0;
-          std::memcpy(
-              &value, found.data() + (b * host.d.batch_stride + m * host.d.stride + n) * 4, 4);
+          std::memcpy(&value, found.data() + host.d.index(b, m, n) * 4, 4);
           const GemmCase::Product product = host.product(b, m, n);
           const double expected = host.finish(product.value, b, m, n);
           // A chain of K fused additions, then scale, bias: each at most half an ulp of what it

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -105,6 +106,7 @@ TEST(Gemm, FormatsScalesAndBatchesMatchDouble) {
       spec.a_transposed = layout / 2 == 1;
       spec.b_transposed = layout % 2 == 1;
       spec.broadcast_b = layout == 2;
+      spec.group = std::array{0, 1, 1, 3}[static_cast<size_t>(layout)];
       expect_close(spec);
       spec.a_block_mn = 1;
       spec.b_block_mn = 128;
@@ -235,6 +237,12 @@ TEST(Gemm, MalformedProblemsAreRefused) {
   expect_refused([](GemmProblem& p) { p.d_dtype = DType::bf16, p.accumulate = true; },
                  "needs D in f32, it is bf16");
   expect_refused([](GemmProblem& p) { p.batch = 2, p.d_batch_stride = 0; }, "d_batch_stride is 0");
+  expect_refused([](GemmProblem& p) { p.batch = 3, p.group = 2; },
+                 "groups of 2 matrices do not divide a batch of 3");
+  expect_refused([](GemmProblem& p) { p.batch = 2, p.group = 1, p.d_batch_stride = 24; },
+                 "d_group_stride is 0");
+  expect_refused([](GemmProblem& p) { p.group = 1, p.a.batch_stride = 32, p.a.group_stride = 33; },
+                 "groups of A lie 33 elements apart, expected a multiple of the batch stride, 32");
   expect_refused([](GemmProblem& p) { p.promote = 24; },
                  "promote is 24, expected 0 or a multiple of 16");
   expect_refused([](GemmProblem& p) { p.epilogue.gradient_of = p.d; }, "whose derivative");

@@ -56,25 +56,28 @@ std::vector<float> make_scales(GemmScales& scales,
 
 }  // namespace
 
-StoredMatrix::StoredMatrix(DType dtype, int64_t rows, int64_t columns, int64_t gap, int64_t batch)
+StoredMatrix::StoredMatrix(
+    DType dtype, int64_t rows, int64_t columns, int64_t gap, int64_t batch, int64_t group)
     : dtype(dtype),
       rows(rows),
       columns(columns),
       batch(batch),
+      group(group),
       stride(columns + gap),
       batch_stride(rows * stride),
-      bytes_(std::make_unique<Guarded<uint8_t>>(batch * batch_stride * size_of(dtype))) {}
+      group_stride(group == 0 ? 0 : (group + 1) * batch_stride),
+      bytes_(std::make_unique<Guarded<uint8_t>>((group == 0 ? batch : batch / group * (group + 1)) *
+                                                batch_stride * size_of(dtype))) {}
 
 StoredMatrix StoredMatrix::copy() const {
-  StoredMatrix other(dtype, rows, columns, stride - columns, batch);
+  StoredMatrix other(dtype, rows, columns, stride - columns, batch, group);
   std::copy_n(bytes_->data(), bytes_->size(), other.bytes_->data());
   return other;
 }
 
 double StoredMatrix::get(int64_t i, int64_t row, int64_t column, const Format* format) const {
-  const int64_t index = i * batch_stride + row * stride + column;
   const auto read = [&]<class S>(S value) {
-    std::memcpy(&value, bytes_->data() + index * sizeof(S), sizeof(S));
+    std::memcpy(&value, bytes_->data() + index(i, row, column) * sizeof(S), sizeof(S));
     return value;
   };
   switch (dtype) {
@@ -94,9 +97,8 @@ double StoredMatrix::get(int64_t i, int64_t row, int64_t column, const Format* f
 }
 
 void StoredMatrix::set(int64_t i, int64_t row, int64_t column, double value, const Format* format) {
-  const int64_t index = i * batch_stride + row * stride + column;
   const auto write = [&]<class S>(S stored) {
-    std::memcpy(bytes_->data() + index * sizeof(S), &stored, sizeof(S));
+    std::memcpy(bytes_->data() + index(i, row, column) * sizeof(S), &stored, sizeof(S));
   };
   const float single = static_cast<float>(value);
   switch (dtype) {
@@ -117,7 +119,7 @@ void StoredMatrix::set(int64_t i, int64_t row, int64_t column, double value, con
 bool StoredMatrix::gaps_intact() const {
   const size_t element = size_of(dtype);
   for (int64_t r = 0; r < batch * rows; ++r) {
-    const uint8_t* gap = bytes_->data() + (r * stride + columns) * element;
+    const uint8_t* gap = bytes_->data() + index(r / rows, r % rows, columns) * element;
     if (std::any_of(gap, gap + (stride - columns) * element, [](uint8_t b) { return b != 0xFF; })) {
       return false;
     }
@@ -129,7 +131,12 @@ GemmCase::GemmCase(const GemmSpec& s) : spec(s) {
   std::mt19937 rng(s.seed);
   const bool f64 = s.d == DType::f64;
   const auto operand = [&](const Format& format, int64_t rows, int64_t columns, int64_t batch) {
-    StoredMatrix matrix(f64 ? DType::f64 : storage_of(format), rows, columns, s.row_gap, batch);
+    StoredMatrix matrix(f64 ? DType::f64 : storage_of(format),
+                        rows,
+                        columns,
+                        s.row_gap,
+                        batch,
+                        batch == 1 ? 0 : s.group);
     fill(matrix, &format, rng);
     return matrix;
   };
@@ -137,7 +144,7 @@ GemmCase::GemmCase(const GemmSpec& s) : spec(s) {
   const int64_t b_batch = s.broadcast_b ? 1 : s.batch;
   b = operand(s.b, s.b_transposed ? s.N : s.K, s.b_transposed ? s.K : s.N, b_batch);
   const auto output = [&](bool filled) {
-    StoredMatrix matrix(s.d, s.M, s.N, s.row_gap, s.batch);
+    StoredMatrix matrix(s.d, s.M, s.N, s.row_gap, s.batch, s.group);
     if (filled) {
       fill(matrix, nullptr, rng);
     }
@@ -151,16 +158,19 @@ GemmCase::GemmCase(const GemmSpec& s) : spec(s) {
   p.N = s.N;
   p.K = s.K;
   p.batch = s.batch;
+  p.group = s.group;
   p.a = {.data = a.data(),
          .format = s.a,
          .transposed = s.a_transposed,
          .stride = a.stride,
-         .batch_stride = a.batch_stride};
+         .batch_stride = a.batch_stride,
+         .group_stride = a.group_stride};
   p.b = {.data = b.data(),
          .format = s.b,
          .transposed = s.b_transposed,
          .stride = b.stride,
-         .batch_stride = s.broadcast_b ? 0 : b.batch_stride};
+         .batch_stride = s.broadcast_b ? 0 : b.batch_stride,
+         .group_stride = b.group_stride};
   if (s.a_block_mn > 0) {
     a_scales = make_scales(p.a.scales, s.M, s.K, s.a_block_mn, s.a_block_k, rng);
     p.a.scales.data = a_scales.data();
@@ -173,6 +183,7 @@ GemmCase::GemmCase(const GemmSpec& s) : spec(s) {
   p.d_dtype = s.d;
   p.d_stride = d.stride;
   p.d_batch_stride = d.batch_stride;
+  p.d_group_stride = d.group_stride;
   p.accumulate = s.accumulate;
   p.acc = s.acc;
   p.promote = s.promote;

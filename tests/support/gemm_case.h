@@ -15,6 +15,7 @@ namespace halftone::testing {
 /// What a case asks for; the rest of the problem follows.
 struct GemmSpec {
   int64_t M = 1, N = 1, K = 1, batch = 1;
+  int64_t group = 0;  // room for one more matrix between groups
   Format a = kFp32, b = kFp32;
   bool a_transposed = false, b_transposed = false;
   DType d = DType::f32;
@@ -36,7 +37,9 @@ struct GemmSpec {
 class StoredMatrix {
  public:
   StoredMatrix() = default;
-  StoredMatrix(DType dtype, int64_t rows, int64_t columns, int64_t gap, int64_t batch);
+  /// After `group` matrices (0: never) the room of one is left free.
+  StoredMatrix(
+      DType dtype, int64_t rows, int64_t columns, int64_t gap, int64_t batch, int64_t group = 0);
 
   /// `format` matters where the dtype does not say it: codes of one byte, and FP32 that stands for
   /// another format.
@@ -47,11 +50,16 @@ class StoredMatrix {
   /// Whether every element between the rows still holds what the constructor wrote.
   bool gaps_intact() const;
   StoredMatrix copy() const;
+  /// Of an element among all.
+  int64_t index(int64_t i, int64_t row, int64_t column) const {
+    return matrix_offset(i, group, batch_stride, group_stride) + row * stride + column;
+  }
   void* data() { return bytes_->data(); }
   const Guarded<uint8_t>& bytes() const { return *bytes_; }
 
   DType dtype = DType::f32;
-  int64_t rows = 0, columns = 0, batch = 0, stride = 0, batch_stride = 0;
+  int64_t rows = 0, columns = 0, batch = 0, group = 0;
+  int64_t stride = 0, batch_stride = 0, group_stride = 0;
 
  private:
   std::unique_ptr<Guarded<uint8_t>> bytes_;
