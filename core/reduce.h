@@ -40,6 +40,13 @@ inline constexpr int kColumnPanel = 128;  // rows
 /// -0.
 template <class T>
 HALFTONE_HD inline T maximum(T a, T b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, float>) {
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+  }
+#endif
   using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
   const T equal = std::bit_cast<T>(std::bit_cast<Bits>(a) & std::bit_cast<Bits>(b));
   const T larger = a > b ? a : b;
