@@ -1,268 +1,261 @@
 #include "ops/attention/attention.h"
 
-#include <cmath>
-
-#include "core/reduce.h"
+#include "core/integer.h"
+#include "ops/attention/attention_rows.h"
+#include "ops/cast/cast.h"
 #include "ops/gemm/gemm.h"
 #include "ops/op.h"
-#include "ops/softmax/softmax_row.h"
 
 namespace halftone {
 namespace {
 
+using detail::AttentionRows;
 using detail::AttentionShape;
 
-// The matrices of one sequence, all heads, as operands and outputs of batched products. A head's
+// Rows of squares start at multiples of 16 bytes whatever the number of keys.
+constexpr int64_t kRowMultiple = 8;
+
+// Everything but tensors that forward and backward of one call share.
+struct Attention {
+  AttentionShape shape;
+  AttentionOptions options;
+  KeptDropout dropout{};
+
+  int64_t square_stride() const { return round_up(shape.length, kRowMultiple); }
+
+  /// Sequences taken together: on a GPU all, so that a product is one launch; on the CPU one, so
+  /// that its scores stay in a cache.
+  int64_t sequences_at_once(Device device) const { return device.is_cpu() ? 1 : shape.batch; }
+
+  Tensor squares(int64_t sequences,
+                 DType dtype,
+                 Device device,
+                 MemoryCategory category = MemoryCategory::workspace) const {
+    return Tensor::empty(
+        {sequences, shape.heads, shape.length, square_stride()}, dtype, device, category);
+  }
+
+  AttentionRows rows(int64_t first_sequence, int64_t sequences) const {
+    const int64_t rows_of_sequence = shape.heads * shape.length;
+    return {.rows = sequences * rows_of_sequence,
+            .length = shape.length,
+            .stride = square_stride(),
+            .head_size = shape.head_size,
+            .first_row = first_sequence * rows_of_sequence,
+            .causal = options.causal,
+            .dropout = dropout.counted};
+  }
+};
+
+// The matrices of some sequences, all heads, as operands and outputs of batched products. A head's
 // rows lie a token apart; the next head's start head_size elements further on.
-template <class T>
-class Sequence {
+class Products {
  public:
-  Sequence(const AttentionShape& shape, const AttentionOptions& options)
-      : shape_(shape), options_(options) {
-    if constexpr (std::is_same_v<T, double>) {
-      options_.precision = {};  // gradient checks: nothing is rounded
+  Products(const Attention& attention, int64_t sequences, DType dtype, Device device)
+      : attention_(attention),
+        shape_(attention.shape),
+        precision_(attention.options.precision),
+        sequences_(sequences),
+        device_(device) {
+    if (dtype == DType::f64) {
+      precision_ = {};  // gradient checks: nothing is rounded
     }
   }
 
-  /// The part `index` (q, k, v: 0, 1, 2) of sequence b in qkv, or its gradient's.
-  template <class S>
-  S* part(S* qkv, int64_t b, int index) const {
-    const int64_t columns = shape_.columns();
-    return qkv + b * shape_.length * 3 * columns + index * columns;
-  }
-
-  GemmOperand packed(const T* data, bool transposed) const {
-    return {.data = data,
-            .format = options_.precision.a.format,
+  /// q, k or v (0, 1, 2) of qkv.
+  GemmOperand part(const Tensor& qkv, int index, bool transposed) const {
+    return {.data = part_of(qkv, index),
+            .format = precision_.a.format,
             .transposed = transposed,
             .stride = 3 * shape_.columns(),
-            .batch_stride = shape_.head_size};
+            .batch_stride = shape_.head_size,
+            .group_stride = shape_.length * 3 * shape_.columns()};
   }
-  GemmOperand output(const T* y, int64_t b, bool transposed) const {  // y or dy
-    return {.data = y + b * shape_.length * shape_.columns(),
-            .format = options_.precision.a.format,
+  GemmOperand output(const Tensor& y, bool transposed) const {  // y or dy
+    return {.data = y.raw(),
+            .format = precision_.a.format,
             .transposed = transposed,
             .stride = shape_.columns(),
-            .batch_stride = shape_.head_size};
+            .batch_stride = shape_.head_size,
+            .group_stride = shape_.length * shape_.columns()};
   }
-  GemmOperand square(const T* data, bool transposed) const {  // [heads, T, T]
-    return {.data = data,
-            .format = options_.precision.a.format,
+  GemmOperand square(const Tensor& x, bool transposed) const {
+    return {.data = x.raw(),
+            .format = precision_.a.format,
             .transposed = transposed,
-            .stride = shape_.length,
-            .batch_stride = shape_.length * shape_.length};
+            .stride = attention_.square_stride(),
+            .batch_stride = shape_.length * attention_.square_stride(),
+            .group_stride = shape_.heads * shape_.length * attention_.square_stride()};
   }
 
-  /// d [heads, T, T] = a b, over the head's elements.
-  void multiply_to_square(const GemmOperand& a, const GemmOperand& b, ComputeType<T>* d) const {
+  /// d, squares, = a b, over the head's elements.
+  void multiply_to_square(const GemmOperand& a, const GemmOperand& b, const Tensor& d) const {
     GemmProblem p = problem(shape_.length, shape_.head_size, a, b);
-    p.d = d;
-    p.d_dtype = kDTypeOf<ComputeType<T>>;
-    p.d_stride = shape_.length;
-    p.d_batch_stride = shape_.length * shape_.length;
+    p.d = d.raw();
+    p.d_dtype = d.dtype();
+    p.d_stride = attention_.square_stride();
+    p.d_batch_stride = shape_.length * p.d_stride;
+    p.d_group_stride = shape_.heads * p.d_batch_stride;
     multiply(p);
   }
 
-  /// d [T, heads, head_size], rows `stride` apart, = a b, over keys or queries.
-  template <class S>
+  /// y = a b, over keys.
+  void multiply_to_output(const GemmOperand& a, const GemmOperand& b, const Tensor& y) const {
+    multiply_to_rows(a, b, y.raw(), y.dtype(), shape_.columns(), false);
+  }
+
+  /// The gradient of q, k or v = a b, over keys or queries.
+  void multiply_to_part(const GemmOperand& a,
+                        const GemmOperand& b,
+                        const GradSink& dqkv,
+                        int index) const {
+    multiply_to_rows(a,
+                     b,
+                     part_of(dqkv.buffer, index),
+                     dqkv.buffer.dtype(),
+                     3 * shape_.columns(),
+                     dqkv.accumulate);
+  }
+
+ private:
+  void* part_of(const Tensor& qkv, int index) const {
+    return static_cast<std::byte*>(qkv.raw()) +
+           static_cast<size_t>(index * shape_.columns()) * size_of(qkv.dtype());
+  }
+
   void multiply_to_rows(const GemmOperand& a,
                         const GemmOperand& b,
-                        S* d,
+                        void* d,
+                        DType d_dtype,
                         int64_t stride,
-                        bool accumulate = false) const {
+                        bool accumulate) const {
     GemmProblem p = problem(shape_.head_size, shape_.length, a, b);
     p.d = d;
-    p.d_dtype = kDTypeOf<S>;
+    p.d_dtype = d_dtype;
     p.d_stride = stride;
     p.d_batch_stride = shape_.head_size;
+    p.d_group_stride = shape_.length * stride;
     p.accumulate = accumulate;
     multiply(p);
   }
 
- private:
   GemmProblem problem(int64_t N, int64_t K, const GemmOperand& a, const GemmOperand& b) const {
-    GemmProblem p{.M = shape_.length, .N = N, .K = K, .batch = shape_.heads, .a = a, .b = b};
-    p.acc = options_.precision.acc;
-    p.promote = options_.precision.promote;
+    GemmProblem p{.M = shape_.length,
+                  .N = N,
+                  .K = K,
+                  .batch = sequences_ * shape_.heads,
+                  .group = shape_.heads,
+                  .a = a,
+                  .b = b};
+    p.acc = precision_.acc;
+    p.promote = precision_.promote;
     return p;
   }
+
   void multiply(const GemmProblem& p) const {
+    const std::string& path = attention_.options.path;
     try {
-      gemm(p, {}, options_.gemm_kernel);
+      gemm(p, device_, attention_.options.gemm_kernel);
     } catch (const std::invalid_argument& error) {  // a forced kernel names the layer it fails
       throw std::invalid_argument(
-          concat("attention", options_.path.empty() ? "" : " ", options_.path, ": ", error.what()));
+          concat("attention", path.empty() ? "" : " ", path, ": ", error.what()));
     }
   }
 
-  AttentionShape shape_;
-  AttentionOptions options_;
+  const Attention& attention_;
+  const AttentionShape& shape_;
+  GemmPrecision precision_;
+  int64_t sequences_;
+  Device device_;
 };
 
-template <class T>
-Tensor squares(const AttentionShape& shape) {
-  return Tensor::empty(
-      {shape.heads, shape.length, shape.length}, kDTypeOf<T>, {}, MemoryCategory::workspace);
+// Sequences [first, first + count) of a tensor whose first axis is the batch.
+Tensor sequences_of(const Tensor& x, int64_t first, int64_t count) {
+  std::vector<int64_t> dims = x.shape().dims();
+  dims[0] = count;
+  const Shape shape(std::move(dims));
+  return x.view(shape, contiguous_strides(shape), first * x.stride(0));
 }
 
-// Keys that a query sees.
-int64_t visible_keys(const AttentionShape& shape, bool causal, int64_t query) {
-  return causal ? query + 1 : shape.length;
-}
-
-// Dropout's factors of the first `n` keys of a row [b, head, query] (flattened).
-const float* row_factors(const DropoutMask& mask, int64_t row, int64_t length, int64_t n) {
-  thread_local std::vector<float> factors;
-  factors.resize(static_cast<size_t>(length));
-  dropout_factors(mask, static_cast<uint64_t>(row * length), n, factors.data());
-  return factors.data();
-}
-
-// dropped = p * factors over the first `n` keys, rounded; zero from there.
-template <class T>
-void drop_row(const float* factors, int64_t n, int64_t length, const T* p, T* dropped) {
-  for (int64_t i = 0; i < n; ++i) {
-    dropped[i] = narrow<T>(widen(p[i]) * ComputeType<T>(factors[i]));
+// The two halves of what happens to rows, on either device.
+void softmax_of(const AttentionRows& rows,
+                const Tensor& scores,
+                const Tensor& probabilities,
+                const Tensor& dropped) {
+  if (scores.is_cpu()) {
+    detail::attention_softmax_cpu(rows, scores, probabilities, dropped);
+  } else if constexpr (kHasCuda) {
+    detail::attention_softmax_cuda(rows, scores, probabilities, dropped);
   }
-  std::fill(dropped + n, dropped + length, narrow<T>(0));
 }
-
-// Probabilities of every row of one sequence from its unscaled scores, which are used up; and the
-// probabilities after dropout where that is asked for.
-template <class T>
-void softmax_rows(const AttentionShape& shape,
-                  bool causal,
-                  const DropoutMask& mask,
-                  int64_t b,
-                  ComputeType<T>* scores,
-                  T* probabilities,
-                  T* dropped) {
-  using C = ComputeType<T>;
-  const int64_t length = shape.length;
-  const C scale = math::divide(C(1), math::sqrt(static_cast<C>(shape.head_size)));
-  for_rows(shape.heads * length, length, [=, &mask, &shape](int64_t row) {
-    C* s = scores + row * length;
-    T* p = probabilities + row * length;
-    const int64_t n = visible_keys(shape, causal, row % length);
-    for (int64_t i = 0; i < n; ++i) {
-      s[i] *= scale;
-    }
-    const C inverse_sum = softmax_row<C>(
-                              n, [s](int64_t i) { return s[i]; }, [s](int64_t i, C e) { s[i] = e; })
-                              .inverse_sum;
-    put_run<false>(p, n, [=](int64_t i) { return s[i] * inverse_sum; });
-    std::fill(p + n, p + length, narrow<T>(C(0)));
-    if (dropped != probabilities) {
-      const float* factors = row_factors(mask, b * shape.heads * length + row, length, n);
-      drop_row(factors, n, length, p, dropped + row * length);
-    }
-  });
-}
-
-template <class T>
-void forward(const AttentionShape& shape,
-             const AttentionOptions& options,
-             const DropoutMask& mask,
-             const Tensor& qkv,
-             const Tensor& kept,  // [B, heads, T, T] or undefined
-             const Tensor& y) {
-  const Sequence<T> sequence(shape, options);
-  const Tensor scores = squares<ComputeType<T>>(shape);
-  const Tensor scratch = kept.defined() ? Tensor() : squares<T>(shape);
-  const bool drops = mask.threshold != 0;
-  const Tensor dropped = drops ? squares<T>(shape) : Tensor();
-  const T* x = qkv.data<T>();
-  for (int64_t b = 0; b < shape.batch; ++b) {
-    const T* q = sequence.part(x, b, 0);
-    const T* k = sequence.part(x, b, 1);
-    const T* v = sequence.part(x, b, 2);
-    T* p = kept.defined() ? kept.data<T>() + b * scores.numel() : scratch.data<T>();
-    T* used = drops ? dropped.data<T>() : p;
-    sequence.multiply_to_square(
-        sequence.packed(q, false), sequence.packed(k, true), scores.data<ComputeType<T>>());
-    softmax_rows<T>(shape, options.causal, mask, b, scores.data<ComputeType<T>>(), p, used);
-    sequence.multiply_to_rows(sequence.square(used, false),
-                              sequence.packed(v, false),
-                              y.data<T>() + b * shape.length * shape.columns(),
-                              shape.columns());
+void softmax_gradient(const AttentionRows& rows,
+                      const Tensor& probabilities,
+                      const Tensor& gradient,
+                      const Tensor& dscores,
+                      const Tensor& dropped) {
+  if (gradient.is_cpu()) {
+    detail::attention_softmax_backward_cpu(rows, probabilities, gradient, dscores, dropped);
+  } else if constexpr (kHasCuda) {
+    detail::attention_softmax_backward_cuda(rows, probabilities, gradient, dscores, dropped);
   }
 }
 
-// The gradient of every row's unscaled scores, rounded to T, from that of the (dropped)
-// probabilities, which is used up; and the probabilities after dropout, unless `dropped` is null.
-template <class T>
-void softmax_rows_backward(const AttentionShape& shape,
-                           bool causal,
-                           const DropoutMask& mask,
-                           int64_t b,
-                           const T* probabilities,
-                           ComputeType<T>* gradient,
-                           T* dscores,
-                           T* dropped) {
-  using C = ComputeType<T>;
-  const int64_t length = shape.length;
-  const C scale = math::divide(C(1), math::sqrt(static_cast<C>(shape.head_size)));
-  for_rows(shape.heads * length, length, [=, &mask, &shape](int64_t row) {
-    const T* p = probabilities + row * length;
-    C* g = gradient + row * length;
-    T* ds = dscores + row * length;
-    const int64_t n = visible_keys(shape, causal, row % length);
-    if (dropped != nullptr) {
-      const float* factors = row_factors(mask, b * shape.heads * length + row, length, n);
-      drop_row(factors, n, length, p, dropped + row * length);
-      for (int64_t i = 0; i < n; ++i) {
-        g[i] *= C(factors[i]);
-      }
-    }
-    const C dot = row_sum<C>(n, [=](int64_t i) { return widen(p[i]) * g[i]; });
-    put_run<false>(ds, n, [=](int64_t i) { return widen(p[i]) * (g[i] - dot) * scale; });
-    std::fill(ds + n, ds + length, narrow<T>(C(0)));
-  });
+// y, and the probabilities [B, heads, T, T] in `kept` unless that is undefined.
+void forward(const Attention& attention, const Tensor& qkv, const Tensor& kept, const Tensor& y) {
+  const Device device = qkv.device();
+  const int64_t n = attention.sequences_at_once(device);
+  const Products products(attention, n, qkv.dtype(), device);
+  const bool drops = attention.dropout.counted.threshold != 0;
+  const Tensor scores = attention.squares(n, compute_dtype(qkv.dtype()), device);
+  const Tensor scratch = kept.defined() ? Tensor() : attention.squares(n, qkv.dtype(), device);
+  const Tensor dropped = drops ? attention.squares(n, qkv.dtype(), device) : Tensor();
+  for (int64_t b = 0; b < attention.shape.batch; b += n) {
+    const Tensor x = sequences_of(qkv, b, n);
+    const Tensor p = kept.defined() ? sequences_of(kept, b, n) : scratch;
+    products.multiply_to_square(products.part(x, 0, false), products.part(x, 1, true), scores);
+    softmax_of(attention.rows(b, n), scores, p, dropped);
+    products.multiply_to_output(products.square(drops ? dropped : p, false),
+                                products.part(x, 2, false),
+                                sequences_of(y, b, n));
+  }
 }
 
-// dqkv, of the dtype S, of every sequence.
-template <class T, class S>
-void backward_pass(const AttentionShape& shape,
-                   const AttentionOptions& options,
-                   const DropoutMask& mask,
+// dqkv of every sequence. A GEMM adds to FP32 (FP64) only.
+void backward_pass(const Attention& attention,
                    const Tensor& qkv,
                    const Tensor& kept,
                    const Tensor& dy,
-                   S* dqkv,
-                   bool accumulate) {
-  using C = ComputeType<T>;
-  const Sequence<T> sequence(shape, options);
-  const Tensor gradient = squares<C>(shape);
-  const Tensor dscores = squares<T>(shape);
-  const Tensor scratch = mask.threshold != 0 ? squares<T>(shape) : Tensor();
-  T* dropped = scratch.defined() ? scratch.data<T>() : nullptr;
-  const T* x = qkv.data<T>();
-  const T* g = dy.data<T>();
-  const int64_t stride = 3 * shape.columns();
-  for (int64_t b = 0; b < shape.batch; ++b) {
-    const T* p = kept.data<T>() + b * gradient.numel();
-    sequence.multiply_to_square(sequence.output(g, b, false),
-                                sequence.packed(sequence.part(x, b, 2), true),
-                                gradient.data<C>());
-    softmax_rows_backward<T>(
-        shape, options.causal, mask, b, p, gradient.data<C>(), dscores.data<T>(), dropped);
-    const T* ds = dscores.data<T>();
-    sequence.multiply_to_rows(sequence.square(ds, false),  // dq = ds k
-                              sequence.packed(sequence.part(x, b, 1), false),
-                              sequence.part(dqkv, b, 0),
-                              stride,
-                              accumulate);
-    sequence.multiply_to_rows(sequence.square(ds, true),  // dk = ds^T q
-                              sequence.packed(sequence.part(x, b, 0), false),
-                              sequence.part(dqkv, b, 1),
-                              stride,
-                              accumulate);
-    sequence.multiply_to_rows(
-        sequence.square(dropped != nullptr ? dropped : p, true),  // dv = p^T dy
-        sequence.output(g, b, false),
-        sequence.part(dqkv, b, 2),
-        stride,
-        accumulate);
+                   const GradSink& dqkv) {
+  const Device device = qkv.device();
+  const int64_t n = attention.sequences_at_once(device);
+  const Products products(attention, n, qkv.dtype(), device);
+  const Tensor gradient = attention.squares(n, compute_dtype(qkv.dtype()), device);
+  const Tensor dscores = attention.squares(n, qkv.dtype(), device);
+  const Tensor dropped = attention.dropout.counted.threshold != 0
+                             ? attention.squares(n, qkv.dtype(), device)
+                             : Tensor();
+  for (int64_t b = 0; b < attention.shape.batch; b += n) {
+    const Tensor x = sequences_of(qkv, b, n);
+    const Tensor p = sequences_of(kept, b, n);
+    const Tensor g = sequences_of(dy, b, n);
+    const GradSink dx{sequences_of(dqkv.buffer, b, n), dqkv.accumulate};
+    products.multiply_to_square(products.output(g, false), products.part(x, 2, true), gradient);
+    softmax_gradient(attention.rows(b, n), p, gradient, dscores, dropped);
+    products.multiply_to_part(  // dq = ds k
+        products.square(dscores, false),
+        products.part(x, 1, false),
+        dx,
+        0);
+    products.multiply_to_part(  // dk = ds^T q
+        products.square(dscores, true),
+        products.part(x, 0, false),
+        dx,
+        1);
+    products.multiply_to_part(  // dv = p^T dy
+        products.square(dropped.defined() ? dropped : p, true),
+        products.output(g, false),
+        dx,
+        2);
   }
 }
 
@@ -284,7 +277,9 @@ detail::AttentionShape detail::attention_shape(std::string_view op,
 }
 
 Tensor attention(const Tensor& qkv, const AttentionOptions& options) {
-  const AttentionShape shape = detail::attention_shape("attention", qkv, options.heads);
+  Attention call{.shape = detail::attention_shape("attention", qkv, options.heads),
+                 .options = options};
+  const AttentionShape& shape = call.shape;
   const Format format = options.precision.a.format;
   HALFTONE_CHECK(options.precision.b.format == format,
                  "attention: operands of ",
@@ -298,35 +293,24 @@ Tensor attention(const Tensor& qkv, const AttentionOptions& options) {
                  qkv.dtype(),
                  ", but the precision's operands are ",
                  to_string(format));
-  require_cpu("attention", qkv);
-  DropoutMask mask;
   if (options.training) {
-    mask = make_dropout_mask("attention", options.dropout);
+    call.dropout = keep_dropout("attention", options.dropout, qkv.device());
   }
-  Tensor y = Tensor::empty({shape.batch, shape.length, shape.columns()}, qkv.dtype());
+  Tensor y = Tensor::empty({shape.batch, shape.length, shape.columns()}, qkv.dtype(), qkv.device());
   const bool keeps = recording() && qkv.requires_grad();
   const Tensor kept =
-      keeps ? Tensor::empty({shape.batch, shape.heads, shape.length, shape.length}, qkv.dtype())
+      keeps ? call.squares(shape.batch, qkv.dtype(), qkv.device(), MemoryCategory::activations)
             : Tensor();
-  dispatch_floating(
-      qkv.dtype(), "attention", [&]<class T>() { forward<T>(shape, options, mask, qkv, kept, y); });
-  record({qkv},
-         y,
-         [shape, options, mask, qkv = qkv.detach(), kept](const Tensor& dy, const GradSink& dqkv) {
-           dispatch_floating(dy.dtype(), "attention", [&]<class T>() {
-             using C = ComputeType<T>;
-             if (dqkv.buffer.dtype() == kDTypeOf<C>) {
-               backward_pass<T>(
-                   shape, options, mask, qkv, kept, dy, dqkv.buffer.data<C>(), dqkv.accumulate);
-             } else if (!dqkv.accumulate) {
-               backward_pass<T>(shape, options, mask, qkv, kept, dy, dqkv.buffer.data<T>(), false);
-             } else {  // a GEMM adds to FP32 only
-               const Tensor whole = empty_like(qkv, kDTypeOf<C>);
-               backward_pass<T>(shape, options, mask, qkv, kept, dy, whole.data<C>(), false);
-               write_gradient<T>(dqkv, [g = whole.data<C>()](int64_t i) { return g[i]; });
-             }
-           });
-         });
+  forward(call, qkv, kept, y);
+  record({qkv}, y, [call, qkv = qkv.detach(), kept](const Tensor& dy, const GradSink& dqkv) {
+    if (dqkv.accumulate && dqkv.buffer.dtype() != compute_dtype(qkv.dtype())) {
+      const Tensor whole = empty_like(qkv, compute_dtype(qkv.dtype()));
+      backward_pass(call, qkv, kept, dy, {whole, false});
+      convert_into(whole, dqkv.buffer, true);
+    } else {
+      backward_pass(call, qkv, kept, dy, dqkv);
+    }
+  });
   return y;
 }
 

@@ -39,6 +39,24 @@ CountedDropout count_dropout(std::string_view op, const Dropout& dropout) {
           p == 1.0f ? 0.0f : 1.0f / (1.0f - p)};
 }
 
+KeptDropout keep_dropout(std::string_view op, const Dropout& dropout, Device device) {
+  const CountedDropout now = count_dropout(op, dropout);
+  if (now.threshold == 0) {
+    return {};
+  }
+  const Tensor& given = dropout.random.counters;
+  HALFTONE_CHECK(given.device() == device,
+                 op,
+                 ": dropout's counters live on ",
+                 to_string(given.device()),
+                 ", expected ",
+                 to_string(device),
+                 " as the elements do");
+  const Tensor counters = empty_like(given);
+  copy(given, counters);
+  return {{{now.draws.key, counters.data<int64_t>()}, now.threshold, now.scale}, counters};
+}
+
 DropoutMask make_dropout_mask(std::string_view op, const Dropout& dropout) {
   const CountedDropout counted = count_dropout(op, dropout);
   if (counted.threshold == 0) {
@@ -83,19 +101,10 @@ Tensor dropout(const Tensor& x, const Dropout& dropout, bool training) {
       });
     });
   } else if constexpr (kHasCuda) {
-    const CountedDropout now = count_dropout("dropout", dropout);
-    HALFTONE_CHECK(dropout.random.counters.device() == x.device(),
-                   "dropout: the counters live on ",
-                   to_string(dropout.random.counters.device()),
-                   ", x on ",
-                   to_string(x.device()));
-    const Tensor counters = empty_like(dropout.random.counters);  // as they are now, for backward
-    copy(dropout.random.counters, counters);
-    const CountedDropout counted{
-        {now.draws.key, counters.data<int64_t>()}, now.threshold, now.scale};
-    detail::dropout_cuda(counted, x, y, false);
-    record({x}, y, [counted, counters](const Tensor& dy, const GradSink& dx) {
-      detail::dropout_cuda(counted, dy, dx.buffer, dx.accumulate);
+    const KeptDropout kept = keep_dropout("dropout", dropout, x.device());
+    detail::dropout_cuda(kept.counted, x, y, false);
+    record({x}, y, [kept](const Tensor& dy, const GradSink& dx) {
+      detail::dropout_cuda(kept.counted, dy, dx.buffer, dx.accumulate);
     });
   }
   return y;

@@ -35,6 +35,15 @@ struct CountedDropout {
 /// [2].
 CountedDropout count_dropout(std::string_view op, const Dropout& dropout);
 
+/// A counted dropout with the counters as they are now, though they move on: what backward keeps.
+struct KeptDropout {
+  CountedDropout counted{};
+  Tensor counters{};
+};
+
+/// Throws as count_dropout does, and unless the counters live on `device`.
+KeptDropout keep_dropout(std::string_view op, const Dropout& dropout, Device device);
+
 /// The mask of the iteration and micro-batch that the counters, on the CPU, hold now. Throws as
 /// count_dropout does.
 DropoutMask make_dropout_mask(std::string_view op, const Dropout& dropout);

@@ -18,7 +18,7 @@ __global__ void softmax_fwd_kernel(int64_t rows, int64_t columns, const T* x, T*
         columns, [a](int64_t i) { return widen(a[i]); }, chunk_sums, warp_maxima);
     const float shift = softmax_shift(s.max);
     for (int64_t i = threadIdx.x; i < columns; i += blockDim.x) {
-      b[i] = narrow<T>(math::exp(widen(a[i]) - shift) * s.inverse_sum);
+      b[i] = narrow<T>(softmax_exp(widen(a[i]) - shift) * s.inverse_sum);
     }
     __syncthreads();
   }

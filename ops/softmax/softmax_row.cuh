@@ -16,8 +16,8 @@ __device__ SoftmaxRow<float> softmax_row(int64_t n,
   const float max = block_row_max<float>(n, x, warp_maxima);
   const float shift = softmax_shift(max);
   const float sum = block_row_sum<float>(
-      n, [&](int64_t i) { return math::exp(x(i) - shift); }, chunk_sums);
-  return {max, sum, sum == 0.0f ? 0.0f : math::divide(1.0f, sum)};
+      n, [&](int64_t i) { return softmax_exp(x(i) - shift); }, chunk_sums);
+  return {max, sum, softmax_inverse(sum)};
 }
 
 }  // namespace halftone::device

@@ -1,7 +1,6 @@
 // Softmax of one row on the CPU, shared by softmax, cross-entropy and attention (a GPU's is in
-// softmax_row.cuh). Maximum and sum
-// are those of core/reduce.h, so trailing elements of -infinity change no bit: a causal row may
-// stop at its last visible element.
+// softmax_row.cuh). Maximum and sum are those of core/reduce.h, so trailing elements of -infinity
+// change no bit: a causal row may stop at its last visible element.
 #pragma once
 
 #include <algorithm>
@@ -26,6 +25,17 @@ HALFTONE_HD C softmax_shift(C max) {
   return max == -std::numeric_limits<C>::infinity() ? C(0) : max;
 }
 
+/// 1 / sum of exponentials, 0 for 0.
+template <class C>
+HALFTONE_HD C softmax_inverse(C sum) {
+  return sum == C(0) ? C(0) : math::divide(C(1), sum);
+}
+
+/// exp(x) for x <= 0 or NaN: the same bits in fewer instructions.
+HALFTONE_HD inline float softmax_exp(float x) {
+  return math::detail::exp_of_negative(x < -104.0f ? -104.0f : x);
+}
+
 /// Maximum and sum of the row x(0) ... x(n - 1); store(i, e^(x(i) - max)) is called for each i.
 /// Flattened: a call of exp left inside would keep its loop from vectorising.
 template <class C, class Load, class Store>
@@ -37,7 +47,7 @@ template <class C, class Load, class Store>
     store(i, e);
     return e;
   });
-  return {max, sum, sum == C(0) ? C(0) : math::divide(C(1), sum)};
+  return {max, sum, softmax_inverse(sum)};
 }
 
 }  // namespace halftone

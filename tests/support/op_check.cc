@@ -55,14 +55,6 @@ void poison_memory_for(const Tensor& x, Device device) {
   }
 }
 
-// NaN has one spelling: which bits a NaN has is not promised.
-std::vector<double> with_one_nan(std::vector<double> values) {
-  for (double& value : values) {
-    value = std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
-  }
-  return values;
-}
-
 Tolerance allowed(const OpTolerance& spec, DType dtype, const std::vector<double>& expected) {
   double largest = spec.magnitude;
   if (largest == 0.0) {
@@ -78,6 +70,13 @@ Tolerance allowed(const OpTolerance& spec, DType dtype, const std::vector<double
 }
 
 }  // namespace
+
+std::vector<double> with_one_nan(std::vector<double> values) {
+  for (double& value : values) {
+    value = std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
+  }
+  return values;
+}
 
 Tensor as_dtype(const Tensor& x, DType dtype) {
   const std::vector<double> values = x.to_doubles();

@@ -44,6 +44,9 @@ void expect_like_double(const TensorFunction& f,
                         const OpTolerance& output,
                         const OpTolerance& gradient);
 
+/// NaN has one spelling: which bits a NaN has is not promised.
+std::vector<double> with_one_nan(std::vector<double> values);
+
 /// Checks that a GPU gives the CPU's output and gradients, bit for bit (NaN for NaN), in f32, bf16
 /// and f16, with gradients of activations and of parameters. The GPU's memory starts as NaN, and
 /// must be so still behind the results.
