@@ -3,44 +3,21 @@
 // op by op.
 #include <gtest/gtest.h>
 
-#include <cstring>
-
-#include "tests/support/bits.h"
 #include "tests/support/devices.h"
+#include "tests/support/same_training.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_run.h"
 
 namespace halftone {
 namespace {
 
+using testing::bytes_of;
+using testing::expect_same;
 using testing::kGpu;
 using testing::same_bits;
 using testing::TempFolder;
 using testing::TinyOptions;
 using testing::TinyRun;
-
-std::vector<uint8_t> bytes_of(const std::vector<StepRecord>& records) {
-  std::vector<uint8_t> bytes(records.size() * sizeof(StepRecord));
-  std::memcpy(bytes.data(), records.data(), bytes.size());
-  return bytes;
-}
-
-void expect_same(TinyRun& actual, TinyRun& expected) {
-  const std::vector<StepRecord>& steps = expected.told.steps;
-  ASSERT_EQ(actual.told.steps.size(), steps.size());
-  for (size_t i = 0; i < steps.size(); ++i) {
-    ASSERT_TRUE(same_bits(bytes_of({actual.told.steps[i]}), bytes_of({steps[i]})))
-        << "step " << i + 1 << ": loss " << actual.told.steps[i].loss << ", expected "
-        << steps[i].loss;
-  }
-  EXPECT_TRUE(same_bits(actual.weights(), expected.weights()));
-  ASSERT_EQ(actual.told.evals.size(), expected.told.evals.size());
-  for (size_t i = 0; i < expected.told.evals.size(); ++i) {
-    EXPECT_EQ(actual.told.evals[i].evaluation.loss, expected.told.evals[i].evaluation.loss);
-  }
-  // Where the CPU reads what a step left, a GPU waits, and nowhere else.
-  EXPECT_EQ(actual.told.end.sync_calls, expected.told.end.sync_calls);
-}
 
 // Starts at a loss scale of its own where it is not 0.
 void train(TinyRun& run, float loss_scale) {
