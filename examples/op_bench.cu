@@ -14,8 +14,11 @@
 
 #include "core/cuda/check.cuh"
 #include "ops/adamw_step/adamw_step.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/attention_rows.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/dropout/dropout.h"
+#include "ops/embedding/embedding.h"
 #include "ops/finite_norm/finite_norm.h"
 #include "ops/gelu/gelu.h"
 #include "ops/layernorm/norm.h"
@@ -169,6 +172,56 @@ void bench_losses(Bench& bench) {
   });
 }
 
+// The attention of a GPT whose heads are 64 wide, op by op: `batch` sequences of `length` tokens.
+// Scores of keys that a query does not see need not be read, but their probabilities are written.
+void bench_attention(Bench& bench, int64_t batch, int64_t length, int64_t heads) {
+  const std::string of = concat(" bf16 ", batch, "x", heads, "x", length);
+  const int64_t rows = batch * heads * length;
+  const detail::AttentionRows call{
+      .rows = rows, .length = length, .stride = length, .head_size = 64, .causal = true};
+  const Tensor scores = values({rows, length}, DType::f32);
+  const Tensor p = values({rows, length}, DType::bf16);
+  const Tensor ds = empty_like(p);
+  const int64_t seen = rows * (length + 1) / 2;
+  bench.row("attention rows" + of, 4 * seen + p.bytes(), [&] {
+    detail::attention_softmax_cuda(call, scores, p, {});
+  });
+  bench.row("attention rows backward" + of, (4 + 2) * seen + ds.bytes(), [&] {
+    detail::attention_softmax_backward_cuda(call, p, scores, ds, {});
+  });
+  // Whole: qkv and y, scores written and read, probabilities written and read.
+  AttentionOptions options{.heads = heads};
+  options.precision.a.format = options.precision.b.format = kBf16;
+  const Tensor qkv = values({batch, length, 3 * heads * 64}, DType::bf16);
+  const int64_t whole = qkv.bytes() * 4 / 3 + 4 * rows * length + 4 * seen + 2 * p.bytes();
+  bench.row("attention" + of, whole, [&] { attention(qkv, options); });
+  const Tensor dy = values({batch, length, heads * 64}, DType::bf16);
+  const Tensor leaf = Tensor::zeros({}, DType::f32, kGpu).set_requires_grad();
+  bench.row("attention both ways" + of,
+            whole + qkv.bytes() * 7 / 3 + 4 * rows * length + (4 + 2) * seen + 4 * p.bytes(),
+            [&] {
+              const WithGrad on;
+              Tensor x = qkv.detach();  // an activation, whose gradient is of its dtype
+              record({leaf}, x, [](const Tensor&, const GradSink& dx) { fill_zero(dx.buffer); });
+              backward(attention(x, options), dy);
+            });
+}
+
+// The gradient of token embeddings: tokens as frequent as in a text, rows as wide as a model.
+void bench_embedding(Bench& bench, int64_t tokens, int64_t vocab, int64_t width) {
+  std::vector<int32_t> host(static_cast<size_t>(tokens));
+  for (size_t i = 0; i < host.size(); ++i) {
+    const float u = uniform(RandomStream{philox_key(1, "op_bench")}.draw(i));
+    host[i] = static_cast<int32_t>(u * u * u * static_cast<float>(vocab));
+  }
+  const Tensor given = to_device(Tensor::from(host, {tokens}), kGpu);
+  const Tensor dy = values({tokens, width}, DType::f32);
+  const GradSink dtable{Tensor::zeros({vocab, width}, DType::f32, kGpu), true};
+  bench.row(concat("embedding backward f32 ", tokens, " of ", vocab),
+            dy.bytes() + 2 * std::min(tokens, vocab) * width * 4,
+            [&] { detail::table_gradient_cuda(given, dy, dtable); });
+}
+
 void bench_optimizer(Bench& bench) {
   StepState state({}, kGpu);
   StepScalars scalars = state.read();
@@ -221,6 +274,10 @@ int main(int argc, char** argv) {
     bench_elementwise(bench, DType::f32);
     bench_norms(bench);
     bench_losses(bench);
+    bench_attention(bench, 64, 256, 6);
+    bench_attention(bench, 8, 1024, 12);
+    bench_embedding(bench, 16384, 65, 384);
+    bench_embedding(bench, kTokens, kVocab, kWidth);
     bench_optimizer(bench);
     bench_quantize(bench);
   } catch (const std::exception& error) {
