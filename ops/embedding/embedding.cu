@@ -2,13 +2,16 @@
 // embedding_backward.cu.
 #include "ops/embedding/embedding.h"
 
-#include "ops/cast/cast.h"
+#include "core/cuda/reduce.cuh"
 #include "ops/op.cuh"
-#include "ops/reduce/trees.cuh"
 
 namespace halftone {
 namespace {
 
+constexpr int kThreads = 256;
+
+/// y[place] = table[token] + positions[place % period], by packs that lie within a row.
+template <class Y>
 struct Lookup {
   const int32_t* tokens;
   int64_t vocab;
@@ -16,44 +19,52 @@ struct Lookup {
   int64_t period;  // positions repeat after so many tokens
   AnyElements table;
   AnyElements positions;  // null: none
-
-  __device__ float at(int64_t place, int64_t column) const {
-    const int64_t token = tokens[place];
-    if (token < 0 || token >= vocab) {
-      return std::numeric_limits<float>::quiet_NaN();
-    }
-    const float value = table[token * columns + column];
-    return positions.data == nullptr ? value : value + positions[place % period * columns + column];
-  }
-};
-
-template <class Y>
-struct LookupElements {
-  Lookup lookup;
   Y* y;
 
   template <int N>
   __device__ void operator()(int64_t i) const {
-    float values[N];
     int64_t place = i;
-    int64_t column = device::split(place, lookup.columns);
+    const int64_t column = device::split(place, columns);
+    const int64_t token = tokens[place];
+    const bool is_valid = token >= 0 && token < vocab;
+    const int64_t row = (is_valid ? token : 0) * columns + column;
+    const int64_t position = device::split(place, period) * columns + column;
+    float values[N];
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      values[j] = lookup.at(place, column);
-      if (++column == lookup.columns) {
-        column = 0;
-        ++place;
-      }
+      const float value = table[row + j];
+      const float sum = positions.data == nullptr ? value : value + positions[position + j];
+      values[j] = is_valid ? sum : std::numeric_limits<float>::quiet_NaN();
     }
     put_pack<false>(values, y + i);
   }
 };
 
-struct PositionTerm {
-  AnyElements dy;
-  int64_t row_elements;
-  __device__ float operator()(int64_t b, int64_t i) const { return dy[b * row_elements + i]; }
-};
+/// A thread takes an element of the positions: the column tree over the batch, or 0 for
+/// positions past the sequence.
+template <bool accumulate, class T, class S>
+__global__ void __launch_bounds__(kThreads) position_gradient_kernel(
+    int64_t batch, int64_t row_elements, int64_t all_elements, const T* dy, S* dpositions) {
+  const int64_t threads = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < all_elements; i += threads) {
+    float sum = 0.0f;
+    for (int64_t first = 0; i < row_elements && first < batch; first += kColumnPanel) {
+      float sixteens[kColumnPanel / 16];
+#pragma unroll
+      for (int s = 0; s < kColumnPanel / 16; ++s) {
+        const int64_t b = first + 16 * s;
+        sixteens[s] =
+            b < batch
+                ? device::sixteen_row_sum<float>(
+                      batch - b, [&](int64_t r) { return widen(dy[(b + r) * row_elements + i]); })
+                : 0.0f;
+      }
+      const float panel = device::panel_of_sixteens(sixteens, 1);
+      sum = first == 0 ? panel : sum + panel;
+    }
+    put<accumulate>(dpositions[i], sum);
+  }
+}
 
 }  // namespace
 
@@ -62,35 +73,40 @@ void detail::embedding_cuda(const Tensor& tokens,
                             const Tensor& positions,
                             const Tensor& y) {
   const bool placed = positions.defined();
-  const Lookup lookup{tokens.data<int32_t>(),
-                      table.size(0),
-                      table.size(1),
-                      placed ? tokens.size(1) : 1,
-                      any_elements("embedding", table),
-                      placed ? any_elements("embedding", positions) : AnyElements()};
   dispatch_gpu(y.dtype(), "embedding", [&]<class Y>() {
-    launch_elements<pack_of(sizeof(Y))>(
-        y.numel(), LookupElements<Y>{lookup, y.data<Y>()}, {y.raw()});
+    const Lookup<Y> lookup{tokens.data<int32_t>(),
+                           table.size(0),
+                           table.size(1),
+                           placed ? tokens.size(1) : 1,
+                           any_elements("embedding", table),
+                           placed ? any_elements("embedding", positions) : AnyElements(),
+                           y.data<Y>()};
+    constexpr int kPack = pack_of(sizeof(Y));
+    if (table.size(1) % kPack == 0) {
+      launch_elements<kPack>(y.numel(), lookup, {y.raw()});
+    } else {
+      launch_elements<1>(y.numel(), lookup, {});
+    }
   });
 }
 
 void detail::position_gradient_cuda(const Tensor& tokens,
                                     const Tensor& dy,
                                     const GradSink& dpositions) {
-  const int64_t row_elements = tokens.size(1) * dy.size(-1);  // of one sequence
-  const Tensor sums =
-      Tensor::empty({row_elements}, DType::f32, dy.device(), MemoryCategory::workspace);
-  device::column_sums(tokens.size(0),
-                      row_elements,
-                      PositionTerm{any_elements("embedding", dy), row_elements},
-                      1.0f,
-                      sums.data<float>(),
-                      dy.device());
-  const Tensor& all = dpositions.buffer;
-  if (!dpositions.accumulate) {
-    fill_zero(all);  // positions past the sequence
-  }
-  convert_into(sums, all.view({row_elements}, {1}, 0), dpositions.accumulate);
+  const int64_t row_elements = tokens.size(1) * dy.size(-1);
+  const int64_t all_elements = dpositions.accumulate ? row_elements : dpositions.buffer.numel();
+  dispatch_gpu(dy.dtype(), "embedding", [&]<class T>() {
+    dispatch_gpu(dpositions.buffer.dtype(), "embedding", [&]<class S>() {
+      cuda::launch(dpositions.accumulate ? position_gradient_kernel<true, T, S>
+                                         : position_gradient_kernel<false, T, S>,
+                   {cuda::blocks_for(all_elements, kThreads), kThreads},
+                   tokens.size(0),
+                   row_elements,
+                   all_elements,
+                   dy.data<T>(),
+                   dpositions.buffer.data<S>());
+    });
+  });
 }
 
 }  // namespace halftone

@@ -45,8 +45,27 @@ TEST(EmbeddingGpu, GradientHasTheCpusBits) {
   expect_same(5003, 50304, 8);
 }
 
+// Columns that packs divide and others, batches around panels, positions past the sequence.
+void expect_same_with_positions(int64_t batch, int64_t length, int64_t columns) {
+  const Tensor tokens = skewed_tokens(batch * length, 37).view({batch, length});
+  testing::expect_same_on_gpu(
+      [&](const Tensors& in) {
+        return embedding(to_device(tokens, in[0].device()), in[0], in[1], DType::f32);
+      },
+      {testing::random_tensor({37, columns}, 2), testing::random_tensor({length + 2, columns}, 3)});
+}
+
+TEST(EmbeddingGpu, PositionsHaveTheCpusBits) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  for (const int64_t batch : {0, 1, 7, 16, 17, 127, 128, 129, 300}) {
+    expect_same_with_positions(batch, 5, 24);
+    expect_same_with_positions(batch, 3, 13);
+  }
+}
+
 TEST(SanitizeEmbedding, OneShape) {
   HALFTONE_SKIP_WITHOUT_GPU();
+  expect_same_with_positions(140, 3, 24);
   expect_same(4999, 700, 70);
 }
 
