@@ -32,6 +32,16 @@ struct WmmaArgs {
 template <bool kTransposed>
 using Layout = std::conditional_t<kTransposed, wmma::col_major, wmma::row_major>;
 
+// Fragments of bf16 exist from sm_80. Below it gemm_config refuses such products; for the code of
+// kernels that nothing launches there, fp16 will do.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+template <class T>
+using Multiplied = __half;
+#else
+template <class T>
+using Multiplied = T;
+#endif
+
 /// A 16 x 16 result, in the warp's own shared memory, through the epilogue or to the partial sums.
 __device__ void store_16x16(
     const float* staging, const GemmOutput& out, int row, int column, int place, int split) {
@@ -55,9 +65,10 @@ __device__ void store_16x16(
 
 // Grid: (16 rows x 8 warps along N, ...): x tiles of M, y groups of 8 tiles of N, z matrix and
 // split.
-template <class In, bool kAmn, bool kBmn>
+template <class T, bool kAmn, bool kBmn>
 __global__ void __launch_bounds__(32 * kWarps)
     gemm_wmma_naive_kernel(const __grid_constant__ WmmaArgs args) {
+  using In = Multiplied<T>;
   __shared__ __align__(32) float staging[kWarps][256];
   const int warp = threadIdx.x / 32;
   const int matrix = blockIdx.z % args.out.batch;
@@ -102,9 +113,10 @@ __device__ void copy_tile(
 }
 
 // Warps two deep and four across, 64 x 32 each.
-template <class In, bool kAmn, bool kBmn>
+template <class T, bool kAmn, bool kBmn>
 __global__ void __launch_bounds__(32 * kWarps)
     gemm_wmma_kernel(const __grid_constant__ WmmaArgs args) {
+  using In = Multiplied<T>;
   constexpr int kPitchA = (kAmn ? kTile : kDepth) + kPad;
   constexpr int kPitchB = (kBmn ? kTile : kDepth) + kPad;
   __shared__ __align__(32) In tile_a[(kAmn ? kDepth : kTile) * kPitchA];
