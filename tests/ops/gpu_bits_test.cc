@@ -43,6 +43,8 @@ struct OpCase {
   std::string name;
   TensorFunction run;
   std::vector<Shape> (*shapes)(const Shape&);
+
+  friend void PrintTo(const OpCase& op, std::ostream* to) { *to << op.name; }
 };
 
 std::vector<Shape> one(const Shape& s) { return {s}; }
