@@ -31,6 +31,7 @@ constexpr int pack_of(size_t bytes) { return device::kVectorBytes / static_cast<
 /// are aligned, with N = 1 for the rest.
 template <int kPack, class Run>
 __global__ void elements_kernel(Run run, int64_t n, bool aligned) {
+  device::wait_for_inputs();
   const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t threads = int64_t{gridDim.x} * blockDim.x;
   const int64_t packs = aligned ? n / kPack : 0;
@@ -49,11 +50,12 @@ void launch_elements(int64_t n, const Run& run, std::initializer_list<const void
     return reinterpret_cast<uintptr_t>(p) % device::kVectorBytes == 0;
   });
   constexpr int kThreads = 256;
-  cuda::launch(elements_kernel<kPack, Run>,
-               {cuda::blocks_for(n, kThreads * kPack), kThreads},
-               run,
-               n,
-               aligned);
+  cuda::launch(
+      elements_kernel<kPack, Run>,
+      {.blocks = cuda::blocks_for(n, kThreads * kPack), .threads = kThreads, .early = true},
+      run,
+      n,
+      aligned);
 }
 
 /// Stores N elements of a gradient, or adds to them.

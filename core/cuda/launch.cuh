@@ -1,4 +1,6 @@
-// Launching kernels: on the thread's stream, with grids that cover any amount of work, checked.
+// Launching kernels: on the thread's stream, with grids that cover any amount of work, checked. A
+// kernel that begins with device::wait_for_inputs() may be launched early: on Hopper and later its
+// blocks are set up while the kernel before it finishes (programmatic dependent launch).
 #pragma once
 
 #include <algorithm>
@@ -6,7 +8,24 @@
 
 #include "core/cuda/check.cuh"
 
-namespace halftone::cuda {
+namespace halftone {
+namespace device {
+
+/// First in a kernel that is launched early, by every thread and before any access to memory: waits
+/// until what came before in the stream is done and visible, then lets the next kernel set up.
+__device__ __forceinline__ void wait_for_inputs() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+}  // namespace device
+
+namespace cuda {
+
+/// Whether wait_for_inputs() waits: not in code for older architectures, nor on them.
+bool can_launch_early();
 
 inline cudaStream_t stream() { return static_cast<cudaStream_t>(current_stream()); }
 
@@ -15,6 +34,7 @@ struct Grid {
   int64_t blocks = 0;
   int threads = 256;
   size_t shared_bytes = 0;
+  bool early = false;  // the kernel begins with device::wait_for_inputs()
 };
 
 /// Blocks for `work` items of which a block takes `per_block` at a time; beyond a million blocks
@@ -29,9 +49,18 @@ void launch(void (*kernel)(Parameters...), const Grid& grid, Arguments... argume
     return;
   }
   HALFTONE_CHECK(grid.blocks <= INT32_MAX, "launch: a grid of ", grid.blocks, " blocks");
-  kernel<<<static_cast<unsigned>(grid.blocks), grid.threads, grid.shared_bytes, stream()>>>(
-      arguments...);
-  HALFTONE_CUDA_CHECK_LAUNCH();
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = stream();
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = grid.early && can_launch_early() ? 1 : 0;
+  HALFTONE_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
 }
 
-}  // namespace halftone::cuda
+}  // namespace cuda
+}  // namespace halftone

@@ -116,6 +116,7 @@ __global__ void __launch_bounds__(kThreads) finite_norm_kernel(int64_t n,
                                                                StepRules rules,
                                                                StepScalars* scalars) {
   extern __shared__ float chunk_sums[];
+  device::wait_for_inputs();
   const float unscale = unscale_with(loss, rules, scalars);
   const int64_t chunks = (n + kRowChunk - 1) / kRowChunk;
   for (int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
@@ -146,9 +147,10 @@ void detail::finite_norm_cuda(const Tensor& gradients,
   const Tensor sums = Tensor::empty({chunks}, DType::f32, device, kWorkspace);
   const Tensor first = Tensor::empty({chunks}, DType::i64, device, kWorkspace);
   cuda::launch(finite_norm_kernel,
-               {std::clamp<int64_t>(chunks, 1, kBlocks),
-                kThreads,
-                device::grid_of_rows(1, chunks).shared_bytes},
+               {.blocks = std::clamp<int64_t>(chunks, 1, kBlocks),
+                .threads = kThreads,
+                .shared_bytes = device::grid_of_rows(1, chunks).shared_bytes,
+                .early = true},
                n,
                gradients.data<float>(),
                Chunks{sums.data<float>(), first.data<int64_t>()},

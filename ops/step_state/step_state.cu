@@ -6,6 +6,7 @@ namespace {
 
 template <class Transition>
 __global__ void transition_kernel(Transition transition, StepRules rules, StepScalars* scalars) {
+  device::wait_for_inputs();
   transition(rules, *scalars);
 }
 
@@ -13,7 +14,11 @@ __global__ void transition_kernel(Transition transition, StepRules rules, StepSc
 
 template <class Transition>
 void transition_cuda(const StepState& state, const Transition& transition) {
-  cuda::launch(transition_kernel<Transition>, {1, 1}, transition, state.rules(), &state.scalars());
+  cuda::launch(transition_kernel<Transition>,
+               {.blocks = 1, .threads = 1, .early = true},
+               transition,
+               state.rules(),
+               &state.scalars());
 }
 
 template void transition_cuda<BeginStep>(const StepState&, const BeginStep&);

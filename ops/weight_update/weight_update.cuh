@@ -107,6 +107,7 @@ __global__ void update_weights_kernel(UpdateBuffers<T, C> buffers,
                                       EndStep end,
                                       StepRules rules,
                                       StepScalars* scalars) {
+  device::wait_for_inputs();
   if (scalars->apply != 0) {
     update_weights_of_thread(buffers, moments, schedule, rule, scalars);
   }
@@ -133,7 +134,9 @@ void update_weights_cuda(const ParameterBuffers& buffers,
     constexpr int kThreads = 256;
     constexpr int64_t kBlocks = 2048;  // enough to fill a device; more would read the scalars anew
     cuda::launch(update_weights_kernel<Rule, T, C>,
-                 {std::clamp<int64_t>(cuda::blocks_for(n, kThreads * 8), 1, kBlocks), kThreads},
+                 {.blocks = std::clamp<int64_t>(cuda::blocks_for(n, kThreads * 8), 1, kBlocks),
+                  .threads = kThreads,
+                  .early = true},
                  given,
                  moments,
                  schedule,
