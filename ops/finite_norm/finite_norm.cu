@@ -10,12 +10,13 @@ namespace {
 constexpr int kThreads = kRowLanes;  // a thread is a lane of the row tree
 constexpr int kSteps = kRowChunk / kRowLanes;
 constexpr int64_t kBlocks = 1024;  // enough to fill a device; more would only have to be counted
-constexpr int64_t kNone = INT64_MAX;
+constexpr int32_t kNone = INT32_MAX;
 
-// What a chunk's block leaves behind: the sum of its squares, and its first non-finite element.
-struct Chunks {
-  float* sums;
-  int64_t* first_non_finite;  // or kNone
+// What a chunk's block leaves behind: the sum of its squares, and where in the chunk its first
+// non-finite element is, or kNone.
+struct alignas(8) Chunk {
+  float sum;
+  int32_t first_non_finite;
 };
 
 // The chunk's lanes, one a thread, met as core/reduce.h says; thread 0 has the sum.
@@ -36,26 +37,27 @@ __device__ float sum_of_lanes(float lane, float* groups) {
   return sum;
 }
 
-__device__ void look_at(
-    int64_t n, int64_t chunk, const float* gradients, float unscale, Chunks to) {
-  __shared__ float groups[kRowGroups];
-  __shared__ int first_of_warp[kThreads / device::kWarpSize];
-  const int64_t begin = chunk * kRowChunk;
-  const int count = device::chunk_length(n, begin);
-  float values[kSteps];
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {  // all on their way before the first is used
-    const int i = step * kRowLanes + static_cast<int>(threadIdx.x);
-    values[step] = i < count ? gradients[begin + i] : 0.0f;
-  }
-  float lane = 0.0f;
-  int first = INT32_MAX;
+// An element of a chunk for each step of its lane, all on their way before the first is used.
+__device__ void load_lane(int count, const float* chunk, float (&values)[kSteps]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    const float u = values[step] * unscale;
+    const int i = step * kRowLanes + static_cast<int>(threadIdx.x);
+    values[step] = i < count ? chunk[i] : 0.0f;
+  }
+}
+
+__device__ void look_at(int count, const float (&values)[kSteps], float unscale, Chunk* to) {
+  __shared__ float groups[kRowGroups];
+  __shared__ int32_t first_of_warp[kThreads / device::kWarpSize];
+  float lane = 0.0f;
+  int32_t first = kNone;
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    const int i = step * kRowLanes + static_cast<int>(threadIdx.x);
+    const float u = i < count ? values[step] * unscale : 0.0f;
     lane += u * u;
     if ((std::bit_cast<uint32_t>(u) & 0x7fffffffu) >= 0x7f800000u) {
-      first = min(first, step * kRowLanes + static_cast<int>(threadIdx.x));
+      first = min(first, i);
     }
   }
   first = __reduce_min_sync(device::kFullWarp, first);
@@ -64,33 +66,40 @@ __device__ void look_at(
   }
   const float sum = sum_of_lanes(lane, groups);
   if (threadIdx.x == 0) {
-    for (const int of_warp : first_of_warp) {
+    for (const int32_t of_warp : first_of_warp) {
       first = min(first, of_warp);
     }
-    to.sums[chunk] = sum;
-    to.first_non_finite[chunk] = first == INT32_MAX ? kNone : begin + first;
+    *to = {sum, first};
   }
   __syncthreads();  // before the next chunk's groups overwrite this one's
 }
 
 // The chunks' sums are the elements of a row; other blocks wrote them, so they are read behind L1.
-__device__ void finish(int64_t chunks, Chunks from, float* chunk_sums, StepScalars& scalars) {
+__device__ void finish(int64_t num_chunks,
+                       const Chunk* chunks,
+                       float* chunk_sums,
+                       StepScalars& scalars) {
   __shared__ long long first;
   if (threadIdx.x == 0) {
-    first = kNone;
+    first = INT64_MAX;
+  }
+  long long own = INT64_MAX;
+  const float sum = device::block_row_sum<float>(
+      num_chunks,
+      [&](int64_t i) {
+        const int2 words = __ldcg(reinterpret_cast<const int2*>(chunks + i));
+        if (words.y != kNone) {
+          own = min(own, static_cast<long long>(i * kRowChunk + words.y));
+        }
+        return __int_as_float(words.x);
+      },
+      chunk_sums);
+  if (own != INT64_MAX) {  // `first` was set before a barrier in there
+    atomicMin(&first, own);
   }
   __syncthreads();
-  int64_t own = kNone;
-  for (int64_t chunk = threadIdx.x; chunk < chunks; chunk += kThreads) {
-    own = min(own, __ldcg(from.first_non_finite + chunk));
-  }
-  if (own != kNone) {
-    atomicMin(&first, static_cast<long long>(own));
-  }
-  const float sum = device::block_row_sum<float>(
-      chunks, [&](int64_t chunk) { return __ldcg(from.sums + chunk); }, chunk_sums);
   if (threadIdx.x == 0) {
-    scalars.first_non_finite = first == kNone ? -1 : first;
+    scalars.first_non_finite = first == INT64_MAX ? -1 : first;
     scalars.grad_norm = math::sqrt(sum);
   }
 }
@@ -110,17 +119,24 @@ __device__ float unscale_with(const detail::AddLoss& loss,
 // A block takes a chunk; the last one finishes, and decides.
 __global__ void __launch_bounds__(kThreads) finite_norm_kernel(int64_t n,
                                                                const float* gradients,
-                                                               Chunks chunks_of,
+                                                               Chunk* chunks,
                                                                detail::AddLoss loss,
                                                                bool decides,
                                                                StepRules rules,
                                                                StepScalars* scalars) {
   extern __shared__ float chunk_sums[];
   device::wait_for_inputs();
-  const float unscale = unscale_with(loss, rules, scalars);
-  const int64_t chunks = (n + kRowChunk - 1) / kRowChunk;
-  for (int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-    look_at(n, chunk, gradients, unscale, chunks_of);
+  const int64_t num_chunks = (n + kRowChunk - 1) / kRowChunk;
+  float unscale = 0.0f;
+  for (int64_t chunk = blockIdx.x; chunk < num_chunks; chunk += gridDim.x) {
+    float values[kSteps];
+    const int64_t begin = chunk * kRowChunk;
+    const int count = device::chunk_length(n, begin);
+    load_lane(count, gradients + begin, values);
+    if (chunk == blockIdx.x) {  // while they come
+      unscale = unscale_with(loss, rules, scalars);
+    }
+    look_at(count, values, unscale, chunks + chunk);
   }
   if (!device::is_last_block(&scalars->arrived)) {
     return;
@@ -128,7 +144,7 @@ __global__ void __launch_bounds__(kThreads) finite_norm_kernel(int64_t n,
   if (loss.loss_sum != nullptr && threadIdx.x == 0) {
     loss(rules, *scalars);
   }
-  finish(chunks, chunks_of, chunk_sums, *scalars);
+  finish(num_chunks, chunks, chunk_sums, *scalars);
   if (decides && threadIdx.x == 0) {
     detail::DecideStep{}(rules, *scalars);
   }
@@ -141,19 +157,18 @@ void detail::finite_norm_cuda(const Tensor& gradients,
                               const AddLoss& loss,
                               bool decides) {
   const int64_t n = gradients.numel();
-  const int64_t chunks = (n + kRowChunk - 1) / kRowChunk;
-  const Device device = gradients.device();
-  constexpr MemoryCategory kWorkspace = MemoryCategory::workspace;
-  const Tensor sums = Tensor::empty({chunks}, DType::f32, device, kWorkspace);
-  const Tensor first = Tensor::empty({chunks}, DType::i64, device, kWorkspace);
+  const int64_t num_chunks = (n + kRowChunk - 1) / kRowChunk;
+  static_assert(sizeof(Chunk) == sizeof(int64_t));
+  const Tensor chunks =
+      Tensor::empty({num_chunks}, DType::i64, gradients.device(), MemoryCategory::workspace);
   cuda::launch(finite_norm_kernel,
-               {.blocks = std::clamp<int64_t>(chunks, 1, kBlocks),
+               {.blocks = std::clamp<int64_t>(num_chunks, 1, kBlocks),
                 .threads = kThreads,
-                .shared_bytes = device::grid_of_rows(1, chunks).shared_bytes,
+                .shared_bytes = device::grid_of_rows(1, num_chunks).shared_bytes,
                 .early = true},
                n,
                gradients.data<float>(),
-               Chunks{sums.data<float>(), first.data<int64_t>()},
+               static_cast<Chunk*>(chunks.raw()),
                loss,
                decides,
                state.rules(),
