@@ -11,16 +11,16 @@ namespace halftone::device {
 /// kernel and again behind it.
 __device__ inline bool is_last_block(uint32_t* arrived) {
   __shared__ bool is_last;
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
+    __threadfence();  // for the whole block: the barrier orders its writes before this
     is_last = atomicAdd(arrived, 1u) == gridDim.x - 1;
     if (is_last) {
       *arrived = 0;
     }
+    __threadfence();
   }
   __syncthreads();
-  __threadfence();
   return is_last;
 }
 

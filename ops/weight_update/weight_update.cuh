@@ -20,15 +20,17 @@ struct UpdateBuffers {
   bool stochastic;
 };
 
-/// A thread takes 8 weights at a time: whole blocks of draws, 16 bytes of a 16-bit type, and always
-/// in one block of 64.
+/// Weights that a thread takes at a time: whole blocks of draws, 16 bytes of a 16-bit type, and
+/// always in one block of 64.
+inline constexpr int kUpdatePack = 8;
+
 template <class Rule, class T, class C>
 __device__ void update_weights_of_thread(const UpdateBuffers<T, C>& buffers,
                                          const std::array<float*, Rule::kMoments>& moments,
                                          const ScheduleTable& schedule,
                                          const Rule& rule,
                                          StepScalars* scalars) {
-  constexpr int kPack = 8;
+  constexpr int kPack = kUpdatePack;
   const float unscale = scalars->unscale;
   const float clip = scalars->clip_factor;
   const ScheduleRow row = schedule.row(scalars->update);
@@ -98,6 +100,24 @@ __device__ void update_weights_of_thread(const UpdateBuffers<T, C>& buffers,
   }
 }
 
+/// Has the weights and moments that this thread will read first brought to L2, whatever they are by
+/// then: the gradients are still being looked at.
+template <class Rule, class T, class C>
+__device__ void prefetch_of_thread(const UpdateBuffers<T, C>& buffers,
+                                   const std::array<float*, Rule::kMoments>& moments) {
+  const int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kUpdatePack;
+  const auto prefetch = [](const void* line) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+  };
+  if (i < buffers.n) {
+    prefetch(buffers.weights + i);
+#pragma unroll
+    for (int k = 0; k < static_cast<int>(Rule::kMoments); ++k) {
+      prefetch(moments[k] + i);
+    }
+  }
+}
+
 /// The last block ends the step.
 template <class Rule, class T, class C>
 __global__ void update_weights_kernel(UpdateBuffers<T, C> buffers,
@@ -107,6 +127,7 @@ __global__ void update_weights_kernel(UpdateBuffers<T, C> buffers,
                                       EndStep end,
                                       StepRules rules,
                                       StepScalars* scalars) {
+  prefetch_of_thread<Rule>(buffers, moments);
   device::wait_for_inputs();
   if (scalars->apply != 0) {
     update_weights_of_thread(buffers, moments, schedule, rule, scalars);
@@ -133,17 +154,18 @@ void update_weights_cuda(const ParameterBuffers& buffers,
                                     buffers.rounding == Rounding::stochastic};
     constexpr int kThreads = 256;
     constexpr int64_t kBlocks = 2048;  // enough to fill a device; more would read the scalars anew
-    cuda::launch(update_weights_kernel<Rule, T, C>,
-                 {.blocks = std::clamp<int64_t>(cuda::blocks_for(n, kThreads * 8), 1, kBlocks),
-                  .threads = kThreads,
-                  .early = true},
-                 given,
-                 moments,
-                 schedule,
-                 rule,
-                 end_of_step(state),
-                 state.rules(),
-                 &state.scalars());
+    cuda::launch(
+        update_weights_kernel<Rule, T, C>,
+        {.blocks = std::clamp<int64_t>(cuda::blocks_for(n, kThreads * kUpdatePack), 1, kBlocks),
+         .threads = kThreads,
+         .early = true},
+        given,
+        moments,
+        schedule,
+        rule,
+        end_of_step(state),
+        state.rules(),
+        &state.scalars());
   });
 }
 
