@@ -29,12 +29,13 @@ __device__ void update_weights_of_thread(const UpdateBuffers<T, C>& buffers,
                                          const std::array<float*, Rule::kMoments>& moments,
                                          const ScheduleTable& schedule,
                                          const Rule& rule,
+                                         const StepScalars& now,
                                          StepScalars* scalars) {
   constexpr int kPack = kUpdatePack;
-  const float unscale = scalars->unscale;
-  const float clip = scalars->clip_factor;
-  const ScheduleRow row = schedule.row(scalars->update);
-  const RandomStream stream{buffers.key, static_cast<uint32_t>(scalars->iteration)};
+  const float unscale = now.unscale;
+  const float clip = now.clip_factor;
+  const ScheduleRow row = schedule.row(now.update);
+  const RandomStream stream{buffers.key, static_cast<uint32_t>(now.iteration)};
   const int64_t stride = int64_t{gridDim.x} * blockDim.x * kPack;
   unsigned long long lost = 0;
   for (int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kPack; i < buffers.n;
@@ -129,8 +130,9 @@ __global__ void update_weights_kernel(UpdateBuffers<T, C> buffers,
                                       StepScalars* scalars) {
   prefetch_of_thread<Rule>(buffers, moments);
   device::wait_for_inputs();
-  if (scalars->apply != 0) {
-    update_weights_of_thread(buffers, moments, schedule, rule, scalars);
+  const StepScalars now = *scalars;  // all at once
+  if (now.apply != 0) {
+    update_weights_of_thread(buffers, moments, schedule, rule, now, scalars);
   }
   if (device::is_last_block(&scalars->arrived) && threadIdx.x == 0) {
     end(rules, *scalars);
