@@ -47,4 +47,8 @@ void BlockHold::handed_out(void* block) {
 
 bool BlockHold::is_held(void* block) { return counts().contains(block); }
 
+bool BlockHold::any() { return !counts().empty(); }
+
+bool BlockHold::is_open() { return open_hold != nullptr; }
+
 }  // namespace halftone

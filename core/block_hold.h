@@ -22,6 +22,9 @@ class BlockHold {
   /// What a pool tells and asks: `block` was handed out; whether someone holds it.
   static void handed_out(void* block);
   static bool is_held(void* block);
+  /// Whether any hold lives; whether one is open.
+  static bool any();
+  static bool is_open();
 
  private:
   std::vector<void*> blocks_;

@@ -1,5 +1,7 @@
 #include "core/staging.h"
 
+#include <deque>
+
 #include "core/check.h"
 
 #ifdef HALFTONE_HAS_CUDA
@@ -10,16 +12,18 @@ namespace halftone {
 
 struct Staging::Pinned {
 #ifdef HALFTONE_HAS_CUDA
-  explicit Pinned(size_t bytes) : buffers{cuda::PinnedBuffer(bytes), cuda::PinnedBuffer(bytes)} {}
-  cuda::PinnedBuffer buffers[2];
-  int next = 0;
+  std::deque<cuda::PinnedBuffer> buffers;
+  size_t next = 0;
 #endif
 };
 
-Staging::Staging(Device device, size_t bytes) : bytes_(bytes) {
+Staging::Staging(Device device, size_t bytes, [[maybe_unused]] int64_t buffers) : bytes_(bytes) {
   if (device.is_cuda()) {
 #ifdef HALFTONE_HAS_CUDA
-    pinned_ = std::make_unique<Pinned>(bytes);
+    pinned_ = std::make_unique<Pinned>();
+    for (int64_t i = 0; i < buffers; ++i) {
+      pinned_->buffers.emplace_back(bytes);
+    }
 #else
     throw_no_cuda("Staging");
 #endif
@@ -44,7 +48,7 @@ void Staging::fill(const Tensor& to, const std::function<void(void*)>& write) {
   }
 #ifdef HALFTONE_HAS_CUDA
   cuda::PinnedBuffer& buffer = pinned_->buffers[pinned_->next];
-  pinned_->next = 1 - pinned_->next;
+  pinned_->next = (pinned_->next + 1) % pinned_->buffers.size();
   write(buffer.memory());
   buffer.send(to.raw(), static_cast<size_t>(to.bytes()));
 #endif

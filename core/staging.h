@@ -1,6 +1,6 @@
 // How the host fills tensors of a device while that device works: into pinned memory, copied from
-// there on the current stream, so that neither side waits for the other. Two buffers take turns; a
-// buffer is filled again only when its last copy has left it.
+// there on the current stream, so that neither side waits for the other. Buffers take turns; one is
+// filled again only when its last copy has left it.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,10 @@ namespace halftone {
 
 class Staging {
  public:
-  /// For tensors of at most `bytes` on `device`. On the CPU nothing is staged.
-  Staging(Device device, size_t bytes);
+  /// For tensors of at most `bytes` on `device`. The host waits where it is `buffers` copies ahead;
+  /// with those of two steps it may send one step while the other runs. On the CPU nothing is
+  /// staged.
+  Staging(Device device, size_t bytes, int64_t buffers);
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;

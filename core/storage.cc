@@ -112,7 +112,8 @@ std::shared_ptr<Storage> MemoryPool::allocate(size_t bytes, MemoryCategory categ
                                " bytes in use",
                                free == 0 ? "" : concat(" and ", free, " free"),
                                "; lower --batch, --hidden, --context or --width, or use "
-                               "--recompute"));
+                               "--recompute",
+                               BlockHold::any() ? " or --graph off" : ""));
     }
   }
   BlockHold::handed_out(block);
@@ -142,6 +143,10 @@ void MemoryPool::reset_peaks() {
 }
 
 void MemoryPool::trim() {
+  if (BlockHold::is_open()) {
+    return;  // free blocks may be those of tensors that the recorded work has dropped and takes
+             // again
+  }
   for (auto& [size, list] : free_->by_size) {
     const auto held = std::stable_partition(list.begin(), list.end(), &BlockHold::is_held);
     std::for_each(held, list.end(), [&](void* block) { source_->release(block); });

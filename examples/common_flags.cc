@@ -152,8 +152,10 @@ void add_run_flags(Flags& flags) {
              .help = "GPU: replay steps as CUDA graphs",
              .scope = Scope::process,
              .choices = {"on", "off"}});
-  add_present(
-      flags, "exact", Scope::run, "only kernels with the same bits on every device (all are)");
+  add_present(flags,
+              "exact",
+              Scope::run,
+              "only kernels with the bits of the op-by-op path (all have them)");
   add_text(flags, "gemm", Scope::process, "hold every product to this kernel");
   add_integer(flags,
               "histograms",
@@ -226,7 +228,7 @@ void add_common_flags(Flags& flags, const TrainingDefaults& defaults) {
   add_run_flags(flags);
 }
 
-void check_common_flags(const Flags& flags, const Device& device) {
+void check_common_flags(const Flags& flags) {
   if (flags.given("resume") && flags.given("init")) {
     throw_usage("--resume and --init exclude each other");
   }
@@ -240,6 +242,9 @@ void check_common_flags(const Flags& flags, const Device& device) {
       }
     }
   }
+}
+
+void check_device_flags(const Flags& flags, const Device& device) {
   if (device.is_cpu() && flags.given("graph")) {
     throw_usage("--graph has no meaning on the CPU");
   }
@@ -261,9 +266,18 @@ std::vector<Recipe> recipes_of(const Flags& flags) {
 }
 
 ChosenDevice choose_device(const Flags& flags) {
-  ChosenDevice chosen = device_named(flags.has("device") ? flags.text("device") : "auto");
-  if (chosen.device.is_cuda() && flags.given("threads")) {
-    throw_usage("--threads has no meaning on ", to_string(chosen.device), "; give --device cpu");
+  const std::string name = flags.has("device") ? flags.text("device") : "auto";
+  const auto refuse_threads = [&](const std::string& device) {
+    if (flags.given("threads")) {
+      throw_usage("--threads has no meaning on ", device, "; give --device cpu");
+    }
+  };
+  if (name.starts_with("cuda")) {
+    refuse_threads(name);  // before the GPU is looked for: the command line alone is wrong
+  }
+  ChosenDevice chosen = device_named(name);
+  if (chosen.device.is_cuda()) {
+    refuse_threads(to_string(chosen.device));
   }
   return chosen;
 }

@@ -31,9 +31,10 @@ struct TrainingDefaults {
 /// Declares the flags of design section 7 that train_mlp and train_gpt share.
 void add_common_flags(Flags& flags, const TrainingDefaults& defaults);
 
-/// Checks what no single flag can: pairs that exclude each other, flags and kernels without a
-/// meaning on the device. Throws UsageError.
-void check_common_flags(const Flags& flags, const Device& device);
+/// Checks what no single flag can: pairs that exclude each other. Throws UsageError.
+void check_common_flags(const Flags& flags);
+/// Checks flags and kernels without a meaning on the device. Throws UsageError.
+void check_device_flags(const Flags& flags, const Device& device);
 
 /// The recipes of `--precision`, with `--loss-scale` written into each. Throws UsageError.
 std::vector<Recipe> recipes_of(const Flags& flags);

@@ -62,16 +62,20 @@ GemmKernel chosen_kernel(const Recipe& recipe, const Device& device) {
 }  // namespace
 
 std::string how_multiplied(const Recipe& recipe, const Device& device, std::string_view kernel) {
-  // Eigen's operands are FP32 whatever the recipe; the other kernels take the next wider format.
+  // Operands of Eigen and simt are FP32 whatever the recipe; the other kernels take the next wider
+  // format.
   const bool is_eigen = device.is_cpu() && recipe.acc == Accumulator::fp32;
-  const Format widest = is_eigen ? kFp32 : compute_format(recipe.fwd, recipe.grad);
+  const std::string by(device.is_cpu()  ? ""
+                       : kernel.empty() ? name_of(chosen_kernel(recipe, device))
+                                        : kernel);
+  const Format widest = is_eigen || by == "simt" ? kFp32 : compute_format(recipe.fwd, recipe.grad);
   const bool is_native = widest == recipe.fwd && (widest == kFp32 || device.is_cuda());
   const std::string formats =
       is_native ? "native" : concat("emulated (via ", to_string(widest), ")");
   if (device.is_cpu()) {
     return concat(formats, ", accumulated by ", is_eigen ? "Eigen in fp32" : name_of(recipe.acc));
   }
-  return concat(formats, ", by ", kernel.empty() ? name_of(chosen_kernel(recipe, device)) : kernel);
+  return concat(formats, ", by ", by);
 }
 
 void print_notes(const Recipe& recipe, const std::vector<LinearLayer*>& layers) {

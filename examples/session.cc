@@ -29,8 +29,10 @@ void check_kept_layers(const Recipe& recipe, const std::vector<LinearLayer*>& la
 
 }  // namespace
 
-Session::Session(Flags& flags) : flags_(flags), device_(choose_device(flags)) {
-  check_common_flags(flags, device_.device);
+Session::Session(Flags& flags) : flags_(flags) {
+  check_common_flags(flags);
+  device_ = choose_device(flags);
+  check_device_flags(flags, device_.device);
   take_out();
   if (flags.has("resume")) {
     resumed_.emplace(flags.text("resume"));

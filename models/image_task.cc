@@ -103,7 +103,7 @@ void ImageTask::keep_on_device() {
              .grad_accum = plan_.grad_accum,
              .batch = plan_.batch};
   epoch_of_order_.assign(static_cast<size_t>(orders[0]), -1);
-  rows_staging_.emplace(device, static_cast<size_t>(orders[1]) * sizeof(int32_t));
+  rows_staging_.emplace(device, static_cast<size_t>(orders[1]) * sizeof(int32_t), 2 * orders[0]);
 }
 
 void ImageTask::make_room(int64_t count) {
@@ -113,8 +113,9 @@ void ImageTask::make_room(int64_t count) {
            Tensor::empty({count}, DType::i32, device, MemoryCategory::data)};
   ascending_ = data_from(ascending(0, count), device);
   const auto rows = static_cast<size_t>(std::max(plan_.batch, kTestRows));
-  pixels_staging_.emplace(device, rows * static_cast<size_t>(pixels));
-  rows_staging_.emplace(device, rows * sizeof(int32_t));
+  const int64_t buffers = 2 * plan_.grad_accum;
+  pixels_staging_.emplace(device, rows * static_cast<size_t>(pixels), buffers);
+  rows_staging_.emplace(device, rows * sizeof(int32_t), buffers);
 }
 
 int64_t ImageTask::units(const MicroBatch& at) const {

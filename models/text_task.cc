@@ -39,7 +39,7 @@ TextTask::TextTask(Gpt& model, const TokenDataset& data, const BatchPlan& plan)
   }
   const Shape windows{plan.grad_accum, plan.batch * (context() + 1)};
   sent_ = Tensor::empty(windows, DType::i32, device, MemoryCategory::data);
-  staging_.emplace(device, static_cast<size_t>(windows[1]) * sizeof(int32_t));
+  staging_.emplace(device, static_cast<size_t>(windows[1]) * sizeof(int32_t), 2 * plan.grad_accum);
 }
 
 std::vector<int64_t> TextTask::rows(const MicroBatch& at) {

@@ -29,7 +29,11 @@ class DeviceBlocks : public BlockSource {
     HALFTONE_CUDA_CHECK(status);
     return block;
   }
-  void release(void* block) noexcept override { (void)cudaFree(block); }
+  void release(void* block) noexcept override {
+    if (cudaFree(block) != cudaSuccess) {
+      (void)cudaGetLastError();  // not the next launch's
+    }
+  }
   size_t free_bytes() const override {
     size_t free = 0;
     size_t total = 0;

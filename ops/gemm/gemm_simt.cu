@@ -145,6 +145,10 @@ __device__ int64_t interval_stop(const SimtArgs& args, int64_t k, int64_t k_end)
   return end;
 }
 
+__host__ __device__ unsigned tiles(int size, int tile) {
+  return (static_cast<unsigned>(size) + tile - 1) / tile;
+}
+
 template <class Tile, bool kHasIntervals>
 __global__ void __launch_bounds__(kThreads<Tile>, kHasIntervals || Tile::kRows < 8 ? 1 : 2)
     gemm_simt_kernel(const __grid_constant__ SimtArgs args) {
@@ -152,11 +156,15 @@ __global__ void __launch_bounds__(kThreads<Tile>, kHasIntervals || Tile::kRows <
   __shared__ __align__(16) Stage<Tile> tiles_a[2];
   __shared__ __align__(16) Stage<Tile> tiles_b[2];
   const GemmOutput& out = args.out;
-  const int matrix = blockIdx.z % out.batch;
+  // Blocks in one dimension, since the others end at 65,535: M fastest, then N, matrix, split.
+  const unsigned tiles_m = tiles(out.M, Tile::kSize);
+  const unsigned tiles_n = tiles(out.N, Tile::kSize);
+  const int m0 = static_cast<int>(blockIdx.x % tiles_m) * Tile::kSize;
+  const int n0 = static_cast<int>(blockIdx.x / tiles_m % tiles_n) * Tile::kSize;
+  const unsigned deep = blockIdx.x / tiles_m / tiles_n;
+  const int matrix = static_cast<int>(deep % out.batch);
+  const int split = static_cast<int>(deep / out.batch);
   const int place = out.place(matrix);
-  const int split = blockIdx.z / out.batch;
-  const int m0 = blockIdx.x * Tile::kSize;
-  const int n0 = blockIdx.y * Tile::kSize;
   const int row = Tile::row();
   const int column = Tile::column();
   const float* a = args.a.matrix(matrix, out.group_of(matrix));
@@ -235,17 +243,21 @@ __global__ void __launch_bounds__(kThreads<Tile>, kHasIntervals || Tile::kRows <
   }
 }
 
-int64_t tiles(int size, int tile) { return (int64_t{size} + tile - 1) / tile; }
+template <class Tile>
+int64_t num_tiles(const GemmLaunch& launch) {
+  return int64_t{tiles(launch.out.M, Tile::kSize)} * tiles(launch.out.N, Tile::kSize) *
+         launch.out.batch * launch.config.splits;
+}
 
 template <class Tile>
 void launch_simt(const GemmLaunch& launch, const SimtArgs& args) {
   const bool has_intervals =
       args.promote > 0 || args.a.scales.data != nullptr || args.b.scales.data != nullptr;
-  const dim3 grid(static_cast<unsigned>(tiles(launch.out.M, Tile::kSize)),
-                  static_cast<unsigned>(tiles(launch.out.N, Tile::kSize)),
-                  static_cast<unsigned>(launch.out.batch * launch.config.splits));
+  const int64_t blocks = num_tiles<Tile>(launch);
+  HALFTONE_CHECK(
+      blocks <= INT32_MAX, "gemm: ", blocks, " blocks of outputs are more than a GPU takes");
   const auto kernel = has_intervals ? gemm_simt_kernel<Tile, true> : gemm_simt_kernel<Tile, false>;
-  kernel<<<grid, kThreads<Tile>, 0, launch.stream>>>(args);
+  kernel<<<static_cast<unsigned>(blocks), kThreads<Tile>, 0, launch.stream>>>(args);
   HALFTONE_CUDA_CHECK_LAUNCH();
 }
 
@@ -268,10 +280,7 @@ void run_simt(const GemmLaunch& launch) {
                       .K = static_cast<int>(launch.K),
                       .split_k = static_cast<int>(order.split_k),
                       .promote = static_cast<int>(order.promote)};
-  const int64_t large = tiles(launch.out.M, LargeTile::kSize) *
-                        tiles(launch.out.N, LargeTile::kSize) * launch.out.batch *
-                        launch.config.splits;
-  if (large >= launch.multiprocessors / 2) {
+  if (num_tiles<LargeTile>(launch) >= launch.multiprocessors / 2) {
     launch_simt<LargeTile>(launch, args);
   } else {
     launch_simt<SmallTile>(launch, args);

@@ -65,7 +65,7 @@ struct StepRecord {
 /// The step's memory on one device.
 class StepState {
  public:
-  static constexpr int kRecords = 64;  // ring of step records; read at least that often
+  static constexpr int kRecords = 1024;  // ring of step records; read at least that often
 
   StepState(const StepRules& rules, Device device);
 

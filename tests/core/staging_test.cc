@@ -25,7 +25,7 @@ INSTANTIATE_TEST_SUITE_P(Devices,
 
 TEST_P(StagingTest, EveryFillArrivesInOrder) {
   constexpr int64_t kSize = 100000;
-  Staging staging(GetParam(), kSize * sizeof(int32_t));
+  Staging staging(GetParam(), kSize * sizeof(int32_t), 3);
   const Tensor to = Tensor::zeros({kSize}, DType::i32, GetParam());
   std::vector<Tensor> seen;  // copies on the device: nothing waits between the fills
   for (int32_t i = 0; i < 10; ++i) {
@@ -39,7 +39,7 @@ TEST_P(StagingTest, EveryFillArrivesInOrder) {
 }
 
 TEST_P(StagingTest, WhatIsTooLargeThrows) {
-  Staging staging(GetParam(), 8);
+  Staging staging(GetParam(), 8, 2);
   const auto nothing = [](void*) {};
   EXPECT_NO_THROW(staging.fill(Tensor::zeros({2}, DType::i32, GetParam()), nothing));
   EXPECT_THROW(staging.fill(Tensor::zeros({3}, DType::i32, GetParam()), nothing),
