@@ -33,10 +33,10 @@ const std::filesystem::path& data_folder() {
 
 // On the CPU, unless the words name a device: tests/examples/devices_test.cc has the others.
 ProgramResult run_mlp(Words words, const RunOptions& options = {}) {
-  const Words common{"--hidden", "32", "--batch", "16", "--threads", "2"};
+  const Words common{"--hidden", "32", "--batch", "16"};
   words.insert(words.end(), common.begin(), common.end());
   if (std::find(words.begin(), words.end(), "--device") == words.end()) {
-    words.insert(words.end(), {"--device", "cpu"});
+    words.insert(words.end(), {"--device", "cpu", "--threads", "2"});
   }
   return run_program(built("train_mlp"), words, options);
 }
@@ -381,6 +381,9 @@ TEST(TrainMlp, SaysWhatIsWrongWithTheMachineOrTheFiles) {
   const ProgramResult cuda = train({"--device", "cuda:1000"});
   EXPECT_EQ(cuda.exit_code, 1);
   expect_holds(cuda.err, "cuda:1000", "--device cpu");
+  const ProgramResult threads = train({"--device", "cuda:1000", "--threads", "2"});
+  EXPECT_EQ(threads.exit_code, 2);  // wrong with or without that GPU
+  expect_holds(threads.err, "--threads", "cuda:1000");
 }
 
 TEST(TrainMlp, FailedStartsHarmNothing) {
