@@ -99,12 +99,8 @@ CUtensorMap make_tensor_map(DType dtype,
 
 void run_wgmma(const GemmLaunch& launch) {
   const GemmTile tile = launch.config.tile;
-  constexpr int64_t kLong =
-      3072;  // bytes of K from which a fourth stage is worth more than staging whole tiles
-  const int64_t k_bytes =
-      std::min(launch.K, launch.config.order.split_k) * (launch.a.format.bits() <= 16 ? 2 : 4);
   if (tile == GemmTile{128, 256}) {
-    k_bytes > kLong ? run_wgmma_128x256_deep(launch) : run_wgmma_128x256(launch);
+    run_wgmma_128x256(launch);
   } else if (tile == GemmTile{128, 192}) {
     run_wgmma_128x192(launch);
   } else if (tile == GemmTile{128, 128}) {

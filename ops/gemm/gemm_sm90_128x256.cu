@@ -3,7 +3,7 @@
 namespace halftone::detail {
 
 void run_wgmma_128x256(const GemmLaunch& launch) {
-  launch_wgmma_tile<128, 256, 3, 2, false>(launch);
+  launch_wgmma_tile<128, 256, 4, 2, false>(launch);
 }
 
 }  // namespace halftone::detail

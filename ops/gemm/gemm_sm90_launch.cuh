@@ -84,31 +84,33 @@ void launch_wgmma(const GemmLaunch& launch) {
   const auto matrices = [&](int64_t skip) {
     return out.batch + (launch.group == 0 ? 0 : (out.batch / launch.group - 1) * skip);
   };
-  // The copy engine stores whole slabs of 16-bit values, and adds nothing but the bias to them on
-  // the way. It clips rows at multiples of 16 bytes only.
-  const bool is_simple = out.partials == nullptr && out.activation == Activation::none &&
-                         out.pre_activation == nullptr && out.residual == nullptr;
+  const bool is_simple =
+      out.residual == nullptr && out.gradient_of == nullptr &&
+      (T::kPingPong || (out.activation == Activation::none && out.pre_activation == nullptr));
   args.store = out.is_plain() ? StorePath::direct
                : is_simple && out.d_dtype == kDTypeOf<typename T::In> &&
                        sizeof(typename T::In) == 2 && out.vectors && out.N % 8 == 0
-                   ? StorePath::tma
+                   ? StorePath::packed
                    : StorePath::staged;
   const CUtensorMap map_a = operand_map<T>(
       launch.a, T::kAmn, out.M, args.K, matrices(args.a_skip), T::kAmn ? T::kK : T::kM);
   const CUtensorMap map_b = operand_map<T>(
       launch.b, T::kBmn, out.N, args.K, matrices(args.b_skip), T::kBmn ? T::kK / 2 : T::kN / 2);
-  CUtensorMap map_d{};
-  if (args.store == StorePath::tma) {
-    map_d = make_tensor_map(out.d_dtype,
-                            out.d,
-                            out.N,
-                            out.M,
-                            matrices(out.d_skip),
-                            out.d_stride,
-                            out.d_batch_stride,
-                            64,
-                            64);
-  }
+  const auto output_map = [&](void* data) {
+    return args.store == StorePath::packed && data != nullptr
+               ? make_tensor_map(out.d_dtype,
+                                 data,
+                                 out.N,
+                                 out.M,
+                                 matrices(out.d_skip),
+                                 out.d_stride,
+                                 out.d_batch_stride,
+                                 64,
+                                 64)
+               : CUtensorMap{};
+  };
+  const CUtensorMap map_d = output_map(out.d);
+  const CUtensorMap map_pre_activation = output_map(out.pre_activation);
   static const int clusters_of[3] = {
       0,
       [] {
@@ -132,7 +134,8 @@ void launch_wgmma(const GemmLaunch& launch) {
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   config.attrs = attributes;
   config.numAttrs = 2;
-  HALFTONE_CUDA_CHECK(cudaLaunchKernelEx(&config, gemm_wgmma_kernel<T>, map_a, map_b, map_d, args));
+  HALFTONE_CUDA_CHECK(cudaLaunchKernelEx(
+      &config, gemm_wgmma_kernel<T>, map_a, map_b, map_d, map_pre_activation, args));
 }
 
 /// A tile's instantiations by type and layout.
@@ -160,7 +163,6 @@ void launch_wgmma_tile(const GemmLaunch& launch) {
 
 // One translation unit each.
 void run_wgmma_128x256(const GemmLaunch& launch);
-void run_wgmma_128x256_deep(const GemmLaunch& launch);  // four stages: for long K
 void run_wgmma_128x192(const GemmLaunch& launch);
 void run_wgmma_128x128(const GemmLaunch& launch);  // ping-pong
 void run_wgmma_64x128(const GemmLaunch& launch);
