@@ -10,19 +10,21 @@ namespace halftone {
 namespace {
 
 // The wgmma kernel's tiles, and what they cost in clocks, fitted to measurements on an H200: for
-// 128 bytes of K, and for a tile whatever its K. The Tensor Core itself takes M * N / 32 a step;
+// 128 bytes of K, and for a tile whatever its K, by whether it leaves as packed 16-bit values
+// (while the next is multiplied) or as sums. The Tensor Core itself takes M * N / 32 a step;
 // smaller tiles wait for their operands instead. 128 x 128 is the ping-pong kernel's, whose stores
 // hide.
 struct TileCost {
   GemmTile tile;
   int64_t step_clocks;
-  int64_t tile_clocks;
+  int64_t packed_clocks;
+  int64_t sums_clocks;
 };
-constexpr std::array<TileCost, 5> kTiles{{{{128, 256}, 1024, 5200},
-                                          {{128, 192}, 810, 4200},
-                                          {{128, 128}, 585, 1700},
-                                          {{64, 128}, 330, 2500},
-                                          {{64, 64}, 200, 1500}}};
+constexpr std::array<TileCost, 5> kTiles{{{{128, 256}, 1024, 1500, 5200},
+                                          {{128, 192}, 810, 1300, 4200},
+                                          {{128, 128}, 585, 1700, 1700},
+                                          {{64, 128}, 330, 2500, 2500},
+                                          {{64, 64}, 200, 1500, 1500}}};
 constexpr int64_t kFixUpClocks = 5000;  // launching the kernel that adds partial sums
 constexpr int64_t kFixUpBytesPerClock = 1800;
 constexpr int64_t kModelMultiprocessors = 132;
@@ -34,12 +36,14 @@ int64_t modelled_clocks(const GemmProblem& p,
                         int64_t batch,
                         int64_t split_k,
                         int64_t multiprocessors,
-                        int64_t k_of_step) {
+                        int64_t k_of_step,
+                        bool is_packed) {
   const int64_t splits = std::max<int64_t>(1, ceil_div(p.K, split_k));
   const int64_t tiles = ceil_div(p.M, cost.tile.m) * ceil_div(p.N, cost.tile.n) * batch;
   const int64_t waves = ceil_div(tiles * splits, multiprocessors);
   const int64_t steps = ceil_div(std::min(split_k, p.K), k_of_step);
-  int64_t clocks = waves * (steps * cost.step_clocks + cost.tile_clocks);
+  int64_t clocks =
+      waves * (steps * cost.step_clocks + (is_packed ? cost.packed_clocks : cost.sums_clocks));
   if (splits > 1) {
     clocks += kFixUpClocks + 4 * (splits + 1) * p.M * p.N * batch / kFixUpBytesPerClock;
   }
@@ -54,7 +58,8 @@ int64_t fastest_clocks(const GemmProblem& p, int64_t split_k, const Format& comp
   int64_t best = INT64_MAX;
   for (const TileCost& cost : kTiles) {
     best = std::min(
-        best, modelled_clocks(p, cost, batch, split_k, kModelMultiprocessors, k_of_step(compute)));
+        best,
+        modelled_clocks(p, cost, batch, split_k, kModelMultiprocessors, k_of_step(compute), false));
   }
   return best;
 }
@@ -220,10 +225,16 @@ GemmConfig configure(GemmKernel kernel, const GemmProblem& p, const DeviceCaps& 
       // Exponentials, and reading what is added to: the ping-pong kernel multiplies meanwhile.
       const bool waits = config.splits == 1 && (p.epilogue.activation == Activation::gelu ||
                                                 (p.accumulate && p.K < 16384));
+      const bool is_packed = config.splits == 1 && size_of(p.d_dtype) == 2 && !waits;
       int64_t best = INT64_MAX;
       for (const TileCost& cost : kTiles) {
-        int64_t clocks = modelled_clocks(
-            p, cost, p.batch, config.order.split_k, caps.multiprocessors, k_of_step(compute));
+        int64_t clocks = modelled_clocks(p,
+                                         cost,
+                                         p.batch,
+                                         config.order.split_k,
+                                         caps.multiprocessors,
+                                         k_of_step(compute),
+                                         is_packed);
         if (waits && cost.tile.n > 128) {
           clocks = clocks * 5 / 4;
         }

@@ -125,6 +125,9 @@ TEST(GemmConfig, TilesFollowTheShape) {
   EXPECT_EQ(tile(4096, 4096, 4096), (GemmTile{128, 256}));
   EXPECT_EQ(tile(4096, 2112, 7168), (GemmTile{128, 192}));
   EXPECT_EQ(tile(32768, 3072, 768), (GemmTile{128, 128}));
+  GemmProblem packed = problem(32768, 3072, 768);  // its stores hide behind the next tile
+  packed.d_dtype = DType::bf16;
+  EXPECT_EQ(choose_gemm(packed, kH200).tile, (GemmTile{128, 256}));
   GemmProblem gelu = problem(4096, 4096, 4096);
   gelu.epilogue.activation = Activation::gelu;
   EXPECT_EQ(choose_gemm(gelu, kH200).tile, (GemmTile{128, 128}));
