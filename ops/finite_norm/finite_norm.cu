@@ -60,7 +60,10 @@ __device__ void look_at(int count, const float (&values)[kSteps], float unscale,
       first = min(first, i);
     }
   }
-  first = __reduce_min_sync(device::kFullWarp, first);
+#pragma unroll
+  for (int stride = device::kWarpSize / 2; stride > 0; stride /= 2) {
+    first = min(first, __shfl_xor_sync(device::kFullWarp, first, stride));
+  }
   if (threadIdx.x % device::kWarpSize == 0) {
     first_of_warp[threadIdx.x / device::kWarpSize] = first;
   }
