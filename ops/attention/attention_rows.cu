@@ -1,10 +1,12 @@
-// Rows of scores on a GPU: a warp takes a row, its lanes the packs of eight elements that the row
-// tree gives them, so that sums need no exchange but the tree's. Rows of up to 2048 keys stay in
-// registers between their one reading and their one writing; longer ones are read again. Of keys
-// that a query does not see nothing is read but the rest of a pack.
+// Rows of scores on a GPU. Some lanes of a warp share a row, the fewest that hold it in registers
+// between its one reading and its one writing: what a row costs whatever its length is then shared
+// by several, and of a causal row packs that its query does not see cost nothing. Rows of more
+// than 2048 keys are read again. A lane holds packs of eight elements, whole groups of the row
+// tree, so that lanes meet in the tree's last pairs.
 #include "ops/attention/attention_rows.h"
 
 #include "core/cuda/reduce.cuh"
+#include "core/integer.h"
 #include "ops/op.cuh"
 #include "ops/softmax/softmax_row.h"
 
@@ -14,10 +16,66 @@ namespace {
 using detail::AttentionRows;
 
 constexpr int kThreads = 256;
-constexpr int kRowsOfBlock = kThreads / device::kWarpSize;
 constexpr int kPack = kRowGroup;
 
-/// A row, as the lanes of its warp see it.
+/// How many lanes share a row and how many packs each holds: the row has at most 8 kLanes kPacks
+/// keys, one chunk of the tree. Lane l holds the packs l + kLanes p; pack i is of the tree's group
+/// i % 32, of which a lane has kGroups.
+template <int kLanes_, int kPacks_>
+struct RowLayout {
+  static constexpr int kLanes = kLanes_;
+  static constexpr int kPacks = kPacks_;
+  static constexpr int kGroups = kRowGroups / kLanes < kPacks ? kRowGroups / kLanes : kPacks;
+  static_assert(kLanes * kPacks * kPack <= kRowChunk);
+
+  /// First key of a pack of this lane.
+  __device__ static int begin(int pack) {
+    return (static_cast<int>(threadIdx.x) % kLanes + kLanes * pack) * kPack;
+  }
+
+  /// The row tree over term(pack, j) of the packs that start below `count`.
+  template <class Term>
+  __device__ static float sum(int count, const Term& term) {
+    float groups[kGroups];
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      float lanes[kPack] = {};
+#pragma unroll
+      for (int pack = g; pack < kPacks; pack += kGroups) {
+        if (begin(pack) < count) {
+#pragma unroll
+          for (int j = 0; j < kPack; ++j) {
+            lanes[j] += term(pack, j);
+          }
+        }
+      }
+      groups[g] = group_sum(lanes);
+    }
+#pragma unroll
+    for (int stride = kGroups / 2; stride > 0; stride /= 2) {
+#pragma unroll
+      for (int g = 0; g < stride; ++g) {
+        groups[g] += groups[g + stride];
+      }
+    }
+    float sum = groups[0];
+#pragma unroll
+    for (int stride = kLanes / 2; stride > 0; stride /= 2) {
+      sum += __shfl_xor_sync(device::kFullWarp, sum, stride);
+    }
+    return sum;
+  }
+
+  __device__ static float max_of_lanes(float value) {
+#pragma unroll
+    for (int stride = kLanes / 2; stride > 0; stride /= 2) {
+      value = maximum(value, __shfl_xor_sync(device::kFullWarp, value, stride));
+    }
+    return value;
+  }
+};
+
+/// A row, as the lanes that share it see it.
 struct Row {
   int64_t index;
   int64_t start;  // of its elements
@@ -25,31 +83,31 @@ struct Row {
   int stride;     // elements
   int visible;    // keys seen
 
+  /// A row past the last sees nothing and has no elements.
   __device__ Row(const AttentionRows& rows, int64_t i)
       : index(i),
         start(i * rows.stride),
         length(static_cast<int>(rows.length)),
-        stride(static_cast<int>(rows.stride)),
-        visible(length) {
-    if (rows.causal) {
+        stride(i < rows.rows ? static_cast<int>(rows.stride) : 0),
+        visible(i < rows.rows ? length : 0) {
+    if (rows.causal && i < rows.rows) {
       visible = static_cast<int>(device::split(i, rows.length)) + 1;
     }
   }
 
-  /// First key of this lane's pack in a step.
-  __device__ static int begin(int step) {
-    return step * kRowLanes + static_cast<int>(threadIdx.x) % device::kWarpSize * kPack;
-  }
   __device__ bool sees(int key) const { return key < visible; }
 };
 
-/// Calls body(row) for the rows of this warp.
-template <class Body>
-__device__ __forceinline__ void for_rows_of_warp(const AttentionRows& rows, Body&& body) {
-  for (int64_t i = int64_t{blockIdx.x} * kRowsOfBlock + threadIdx.x / device::kWarpSize;
-       i < rows.rows;
-       i += int64_t{gridDim.x} * kRowsOfBlock) {
-    body(Row(rows, i));
+/// Calls body(row) for the rows of these lanes, by whole warps.
+template <int kLanes, class Body>
+__device__ __forceinline__ void for_rows_of_lanes(const AttentionRows& rows, Body&& body) {
+  constexpr int kRowsOfWarp = device::kWarpSize / kLanes;
+  constexpr int kRowsOfBlock = kThreads / kLanes;
+  const int warp = static_cast<int>(threadIdx.x) / device::kWarpSize;
+  const int within = static_cast<int>(threadIdx.x) % device::kWarpSize / kLanes;
+  for (int64_t first = int64_t{blockIdx.x} * kRowsOfBlock + warp * kRowsOfWarp; first < rows.rows;
+       first += int64_t{gridDim.x} * kRowsOfBlock) {
+    body(Row(rows, first + within));
   }
 }
 
@@ -116,48 +174,55 @@ __device__ __forceinline__ void store_dropped(const T (&p)[kPack],
   device::store(dropped, to);
 }
 
-// Scale, mask, softmax and dropout of rows of at most 256 kSteps keys.
-template <int kSteps, bool kDrops, class T>
+// Scale, mask, softmax and dropout. Keys not seen count as -infinity, whose exponential is 0.
+template <class Layout, bool kDrops, class T>
 __global__ void __launch_bounds__(kThreads) attention_softmax_fwd_kernel(
     AttentionRows rows, float scale, const float* scores, T* probabilities, T* dropped) {
-  for_rows_of_warp(rows, [&](const Row& row) {
-    float e[kSteps][kPack];
+  constexpr int kPacks = Layout::kPacks;
+  for_rows_of_lanes<Layout::kLanes>(rows, [&](const Row& row) {
+    float e[kPacks][kPack];
     float max = -std::numeric_limits<float>::infinity();
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const int begin = Row::begin(step);
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int begin = Layout::begin(pack);
       if (row.sees(begin)) {
-        load_products(scores + row.start, begin, row.length, e[step]);
-#pragma unroll
-        for (int j = 0; j < kPack; ++j) {
-          e[step][j] *= scale;
-          max = row.sees(begin + j) ? maximum(max, e[step][j]) : max;
-        }
+        load_products(scores + row.start, begin, row.length, e[pack]);
       }
     }
-    const float shift = softmax_shift(device::warp_max(max));
-    device::RowLanes<float> lanes;
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const int begin = Row::begin(step);
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int begin = Layout::begin(pack);
       if (row.sees(begin)) {
 #pragma unroll
         for (int j = 0; j < kPack; ++j) {
-          e[step][j] = row.sees(begin + j) ? softmax_exp(e[step][j] - shift) : 0.0f;
+          e[pack][j] =
+              row.sees(begin + j) ? e[pack][j] * scale : -std::numeric_limits<float>::infinity();
+          max = maximum(max, e[pack][j]);
         }
-        lanes.add(e[step]);
       }
     }
-    const float inverse_sum = softmax_inverse(lanes.sum());
+    const float shift = softmax_shift(Layout::max_of_lanes(max));
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const int begin = Row::begin(step);
+    for (int pack = 0; pack < kPacks; ++pack) {
+      if (row.sees(Layout::begin(pack))) {
+#pragma unroll
+        for (int j = 0; j < kPack; ++j) {
+          e[pack][j] = softmax_exp(e[pack][j] - shift);
+        }
+      }
+    }
+    const float inverse_sum =
+        softmax_inverse(Layout::sum(row.visible, [&](int pack, int j) { return e[pack][j]; }));
+    const bool is_number = inverse_sum == inverse_sum;  // else keys not seen would be NaN too
+#pragma unroll
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int begin = Layout::begin(pack);
       T p[kPack] = {};
       float factors[kPack] = {};
       if (row.sees(begin)) {
 #pragma unroll
         for (int j = 0; j < kPack; ++j) {
-          p[j] = narrow<T>(row.sees(begin + j) ? e[step][j] * inverse_sum : 0.0f);
+          p[j] = narrow<T>(is_number || row.sees(begin + j) ? e[pack][j] * inverse_sum : 0.0f);
         }
         if constexpr (kDrops) {
           Factors(rows, row).of_pack(begin, factors);
@@ -173,49 +238,54 @@ __global__ void __launch_bounds__(kThreads) attention_softmax_fwd_kernel(
   });
 }
 
-// The gradient of those rows.
-template <int kSteps, bool kDrops, class T>
+// The gradient of those rows. Probabilities of keys not seen are 0.
+template <class Layout, bool kDrops, class T>
 __global__ void __launch_bounds__(kThreads) attention_softmax_bwd_kernel(AttentionRows rows,
                                                                          float scale,
                                                                          const T* probabilities,
                                                                          const float* gradient,
                                                                          T* dscores,
                                                                          T* dropped) {
-  for_rows_of_warp(rows, [&](const Row& row) {
-    T p[kSteps][kPack] = {};
-    float g[kSteps][kPack];
-    device::RowLanes<float> lanes;
+  constexpr int kPacks = Layout::kPacks;
+  for_rows_of_lanes<Layout::kLanes>(rows, [&](const Row& row) {
+    T p[kPacks][kPack] = {};
+    float g[kPacks][kPack];
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const int begin = Row::begin(step);
-      float factors[kPack] = {};
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int begin = Layout::begin(pack);
       if (row.sees(begin)) {
-        device::load(probabilities + row.start + begin, p[step]);
-        load_products(gradient + row.start, begin, row.length, g[step]);
-        if constexpr (kDrops) {
-          Factors(rows, row).of_pack(begin, factors);
-        }
-        float terms[kPack];
-#pragma unroll
-        for (int j = 0; j < kPack; ++j) {
-          g[step][j] = kDrops ? g[step][j] * factors[j] : g[step][j];
-          terms[j] = row.sees(begin + j) ? widen(p[step][j]) * g[step][j] : 0.0f;
-        }
-        lanes.add(terms);
-      }
-      if (kDrops && begin < row.stride) {
-        store_dropped(p[step], factors, dropped + row.start + begin);
+        device::load(probabilities + row.start + begin, p[pack]);
+        load_products(gradient + row.start, begin, row.length, g[pack]);
       }
     }
-    const float dot = lanes.sum();
+    if constexpr (kDrops) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const int begin = Row::begin(step);
+      for (int pack = 0; pack < kPacks; ++pack) {
+        const int begin = Layout::begin(pack);
+        float factors[kPack] = {};
+        if (row.sees(begin)) {
+          Factors(rows, row).of_pack(begin, factors);
+#pragma unroll
+          for (int j = 0; j < kPack; ++j) {
+            g[pack][j] *= factors[j];
+          }
+        }
+        if (begin < row.stride) {
+          store_dropped(p[pack], factors, dropped + row.start + begin);
+        }
+      }
+    }
+    const float dot = Layout::sum(row.visible, [&](int pack, int j) {
+      return row.sees(Layout::begin(pack) + j) ? widen(p[pack][j]) * g[pack][j] : 0.0f;
+    });
+#pragma unroll
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int begin = Layout::begin(pack);
       T ds[kPack] = {};
       if (row.sees(begin)) {
 #pragma unroll
         for (int j = 0; j < kPack; ++j) {
-          const float value = widen(p[step][j]) * (g[step][j] - dot) * scale;
+          const float value = widen(p[pack][j]) * (g[pack][j] - dot) * scale;
           ds[j] = narrow<T>(row.sees(begin + j) ? value : 0.0f);
         }
       }
@@ -231,7 +301,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) attention_softmax_fwd_long_kernel(
     AttentionRows rows, float scale, const float* scores, T* probabilities, T* dropped) {
   const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize;
-  for_rows_of_warp(rows, [&](const Row& row) {
+  for_rows_of_lanes<device::kWarpSize>(rows, [&](const Row& row) {
     const float* s = scores + row.start;
     const float max =
         device::warp_row_max<float>(row.visible, [&](int64_t i) { return s[i] * scale; });
@@ -258,7 +328,7 @@ __global__ void __launch_bounds__(kThreads)
                                       T* dscores,
                                       T* dropped) {
   const int lane = static_cast<int>(threadIdx.x) % device::kWarpSize;
-  for_rows_of_warp(rows, [&](const Row& row) {
+  for_rows_of_lanes<device::kWarpSize>(rows, [&](const Row& row) {
     const T* p = probabilities + row.start;
     const auto g = [&](int64_t i) {
       const float value = gradient[row.start + i];
@@ -281,21 +351,25 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-/// Calls body.operator()<kSteps>() with the steps that a row takes: 1, 2, 4 or 8, or 0 where it is
-/// too long for registers.
+/// Calls body.operator()<Layout>() with the layout of rows of so many keys, or with void where they
+/// are too long for registers.
 template <class Body>
-void with_steps(int64_t length, Body&& body) {
-  const int64_t steps = (length + kRowLanes - 1) / kRowLanes;
-  if (steps <= 1) {
-    body.template operator()<1>();
-  } else if (steps <= 2) {
-    body.template operator()<2>();
-  } else if (steps <= 4) {
-    body.template operator()<4>();
-  } else if (steps <= 8) {
-    body.template operator()<8>();
+void with_layout(int64_t length, Body&& body) {
+  const int64_t packs = ceil_div(length, kPack);
+  if (packs <= 8) {
+    body.template operator()<RowLayout<8, 1>>();
+  } else if (packs <= 16) {
+    body.template operator()<RowLayout<8, 2>>();
+  } else if (packs <= 32) {
+    body.template operator()<RowLayout<8, 4>>();
+  } else if (packs <= 64) {
+    body.template operator()<RowLayout<16, 4>>();
+  } else if (packs <= 128) {
+    body.template operator()<RowLayout<32, 4>>();
+  } else if (packs <= 256) {
+    body.template operator()<RowLayout<32, 8>>();
   } else {
-    body.template operator()<0>();
+    body.template operator()<void>();
   }
 }
 
@@ -303,8 +377,13 @@ float scale_of(const AttentionRows& rows) {
   return math::divide(1.0f, math::sqrt(static_cast<float>(rows.head_size)));
 }
 
+template <class Layout>
 cuda::Grid grid_of(const AttentionRows& rows) {
-  return {cuda::blocks_for(rows.rows, kRowsOfBlock), kThreads};
+  int lanes = device::kWarpSize;
+  if constexpr (!std::is_void_v<Layout>) {
+    lanes = Layout::kLanes;
+  }
+  return {cuda::blocks_for(rows.rows, kThreads / lanes), kThreads};
 }
 
 template <class T>
@@ -319,17 +398,17 @@ void detail::attention_softmax_cuda(const AttentionRows& rows,
                                     const Tensor& probabilities,
                                     const Tensor& dropped) {
   dispatch_gpu(probabilities.dtype(), "attention", [&]<class T>() {
-    with_steps(rows.length, [&]<int kSteps>() {
+    with_layout(rows.length, [&]<class Layout>() {
       const auto kernel = [&] {
-        if constexpr (kSteps == 0) {
+        if constexpr (std::is_void_v<Layout>) {
           return attention_softmax_fwd_long_kernel<T>;
         } else {
-          return rows.drops() ? attention_softmax_fwd_kernel<kSteps, true, T>
-                              : attention_softmax_fwd_kernel<kSteps, false, T>;
+          return rows.drops() ? attention_softmax_fwd_kernel<Layout, true, T>
+                              : attention_softmax_fwd_kernel<Layout, false, T>;
         }
       }();
       cuda::launch(kernel,
-                   grid_of(rows),
+                   grid_of<Layout>(rows),
                    rows,
                    scale_of(rows),
                    scores.data<float>(),
@@ -345,17 +424,17 @@ void detail::attention_softmax_backward_cuda(const AttentionRows& rows,
                                              const Tensor& dscores,
                                              const Tensor& dropped) {
   dispatch_gpu(probabilities.dtype(), "attention", [&]<class T>() {
-    with_steps(rows.length, [&]<int kSteps>() {
+    with_layout(rows.length, [&]<class Layout>() {
       const auto kernel = [&] {
-        if constexpr (kSteps == 0) {
+        if constexpr (std::is_void_v<Layout>) {
           return attention_softmax_bwd_long_kernel<T>;
         } else {
-          return rows.drops() ? attention_softmax_bwd_kernel<kSteps, true, T>
-                              : attention_softmax_bwd_kernel<kSteps, false, T>;
+          return rows.drops() ? attention_softmax_bwd_kernel<Layout, true, T>
+                              : attention_softmax_bwd_kernel<Layout, false, T>;
         }
       }();
       cuda::launch(kernel,
-                   grid_of(rows),
+                   grid_of<Layout>(rows),
                    rows,
                    scale_of(rows),
                    probabilities.data<T>(),

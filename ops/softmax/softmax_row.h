@@ -33,7 +33,7 @@ HALFTONE_HD C softmax_inverse(C sum) {
 
 /// exp(x) for x <= 0 or NaN: the same bits in fewer instructions.
 HALFTONE_HD inline float softmax_exp(float x) {
-  return math::detail::exp_of_negative(x < -104.0f ? -104.0f : x);
+  return math::detail::exp_of_negative(maximum(x, -104.0f));
 }
 
 /// Maximum and sum of the row x(0) ... x(n - 1); store(i, e^(x(i) - max)) is called for each i.
