@@ -11,14 +11,14 @@ namespace {
 constexpr int kThreads = 256;
 
 /// y[place] = table[token] + positions[place % period], by packs that lie within a row.
-template <class Y>
+template <class T, class Y>
 struct Lookup {
   const int32_t* tokens;
   int64_t vocab;
   int64_t columns;
   int64_t period;  // positions repeat after so many tokens
-  AnyElements table;
-  AnyElements positions;  // null: none
+  const T* table;
+  const T* positions;  // null: none
   Y* y;
 
   template <int N>
@@ -29,11 +29,17 @@ struct Lookup {
     const bool is_valid = token >= 0 && token < vocab;
     const int64_t row = (is_valid ? token : 0) * columns + column;
     const int64_t position = device::split(place, period) * columns + column;
+    T from_table[N];
+    T from_positions[N] = {};
+    device::load(table + row, from_table);
+    if (positions != nullptr) {
+      device::load(positions + position, from_positions);
+    }
     float values[N];
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const float value = table[row + j];
-      const float sum = positions.data == nullptr ? value : value + positions[position + j];
+      const float value = widen(from_table[j]);
+      const float sum = positions == nullptr ? value : value + widen(from_positions[j]);
       values[j] = is_valid ? sum : std::numeric_limits<float>::quiet_NaN();
     }
     put_pack<false>(values, y + i);
@@ -72,21 +78,23 @@ void detail::embedding_cuda(const Tensor& tokens,
                             const Tensor& table,
                             const Tensor& positions,
                             const Tensor& y) {
-  const bool placed = positions.defined();
-  dispatch_gpu(y.dtype(), "embedding", [&]<class Y>() {
-    const Lookup<Y> lookup{tokens.data<int32_t>(),
-                           table.size(0),
-                           table.size(1),
-                           placed ? tokens.size(1) : 1,
-                           any_elements("embedding", table),
-                           placed ? any_elements("embedding", positions) : AnyElements(),
-                           y.data<Y>()};
-    constexpr int kPack = pack_of(sizeof(Y));
-    if (table.size(1) % kPack == 0) {
-      launch_elements<kPack>(y.numel(), lookup, {y.raw()});
-    } else {
-      launch_elements<1>(y.numel(), lookup, {});
-    }
+  dispatch_gpu(table.dtype(), "embedding", [&]<class T>() {
+    dispatch_gpu(y.dtype(), "embedding", [&]<class Y>() {
+      const bool placed = positions.defined();
+      const Lookup<T, Y> lookup{tokens.data<int32_t>(),
+                                table.size(0),
+                                table.size(1),
+                                placed ? tokens.size(1) : 1,
+                                table.data<T>(),
+                                placed ? positions.data<T>() : nullptr,
+                                y.data<Y>()};
+      constexpr int kPack = pack_of(std::min(sizeof(T), sizeof(Y)));
+      if (table.size(1) % kPack == 0) {
+        launch_elements<kPack>(y.numel(), lookup, {y.raw(), lookup.table, lookup.positions});
+      } else {
+        launch_elements<1>(y.numel(), lookup, {});
+      }
+    });
   });
 }
 

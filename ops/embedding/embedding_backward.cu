@@ -83,12 +83,20 @@ __global__ void __launch_bounds__(kOwnerThreads)
   __syncthreads();
 
   int32_t of_earlier = 0;  // places of the owners before this one
-  for (int32_t i = threadIdx.x; i < n; i += kOwnerThreads) {
-    const int32_t token = tokens[i];
-    if (buckets.is_valid(token)) {
-      of_earlier += buckets.owner_of(token) < owner;
-      if (buckets.owner_of(token) == owner) {
-        atomicAdd(&next[token >> buckets.shift], 1);
+  for (int32_t first = threadIdx.x; first < n; first += kTile) {
+    int32_t token[kRounds];
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const int32_t i = first + round * kOwnerThreads;
+      token[round] = i < n ? tokens[i] : -1;
+    }
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      if (buckets.is_valid(token[round])) {
+        of_earlier += buckets.owner_of(token[round]) < owner;
+        if (buckets.owner_of(token[round]) == owner) {
+          atomicAdd(&next[token[round] >> buckets.shift], 1);
+        }
       }
     }
   }
@@ -139,14 +147,23 @@ __global__ void __launch_bounds__(kOwnerThreads)
 #pragma unroll
     for (int round = 0; round < kRounds; ++round) {
       if ((mine[round] >> lane & 1) != 0) {
-        const auto i = static_cast<uint32_t>(first - tile + round * kWarp + lane);
-        matches[at + __popc(mine[round] & below)] =
-            static_cast<uint32_t>(token[round] >> buckets.shift) * kTile + i;
+        const int32_t to = at + __popc(mine[round] & below);
+        const int32_t place = first + round * kWarp + lane;
+        if (buckets.owned == 1) {
+          buckets.places[next[0] + to] = place;
+        } else {
+          matches[to] = static_cast<uint32_t>(token[round] >> buckets.shift) * kTile +
+                        static_cast<uint32_t>(place - tile);
+        }
       }
       at += __popc(mine[round]);
     }
     __syncthreads();
-    if (threadIdx.x < kWarp) {
+    if (buckets.owned == 1) {
+      if (threadIdx.x == 0) {
+        next[0] += total;
+      }
+    } else if (threadIdx.x < kWarp) {
       for (int32_t i = lane; i - lane < total; i += kWarp) {
         const uint32_t active = __ballot_sync(device::kFullWarp, i < total);
         if (i < total) {
@@ -170,10 +187,12 @@ __global__ void __launch_bounds__(kOwnerThreads)
 
 constexpr int kRowThreads = 256;
 constexpr int kRowWarps = kRowThreads / kWarp;
-constexpr int kColumns = 64;       // of a frequent token, by one block
-constexpr int kPlacesOfTile = 64;  // read together
-constexpr int kUnroll = 8;         // columns of a rare token that a lane adds up side by side
+constexpr int kColumns = kWarp;     // of a frequent token, by one block
+constexpr int kPlacesOfTile = 128;  // read together
+constexpr int kUnroll = 8;          // columns of a rare token that a lane adds up side by side
 
+/// While a warp adds up a tile of places, all warps have the next one's values on their way, and
+/// know the places of the one after that.
 template <bool accumulate, class T, class S>
 __device__ void add_frequent(const Buckets& buckets,
                              int32_t token,
@@ -182,38 +201,46 @@ __device__ void add_frequent(const Buckets& buckets,
                              const T* dy,
                              S* dtable,
                              float (&tile)[kPlacesOfTile][kColumns]) {
-  constexpr int kRows = kPlacesOfTile * kColumns / kRowThreads;  // of a thread
-  const int column = static_cast<int>(threadIdx.x) % kColumns;
-  const int row = static_cast<int>(threadIdx.x) / kColumns * kRows;
+  constexpr int kRows = kPlacesOfTile / kRowWarps;  // of a warp
+  static_assert(kRows <= kWarp, "a lane knows a row's place");
+  const int column = static_cast<int>(threadIdx.x) % kWarp;
+  const int row = static_cast<int>(threadIdx.x) / kWarp * kRows;
   const int64_t c = first_column + column;
   const int32_t end = buckets.end[token];
+  const auto place_of_lane = [&](int32_t begin) {
+    const int32_t i = begin + row + column;
+    return column < kRows && i < end ? buckets.places[i] : -1;
+  };
   float values[kRows];
-  const auto read = [&](int32_t begin) {
+  const auto read = [&](int32_t places) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const int32_t i = begin + row + r;
-      values[r] = i < end && c < columns ? widen(dy[int64_t{buckets.places[i]} * columns + c])
-                                         : 0.0f;  // adding it changes nothing
+      const int32_t place = __shfl_sync(device::kFullWarp, places, r);
+      values[r] = place >= 0 && c < columns ? widen(dy[int64_t{place} * columns + c])
+                                            : 0.0f;  // adding it changes nothing
     }
   };
+  int32_t begin = buckets.begin[token];
+  read(place_of_lane(begin));
+  int32_t next = place_of_lane(begin + kPlacesOfTile);
   float sum = 0.0f;
-  read(buckets.begin[token]);
-  for (int32_t begin = buckets.begin[token]; begin < end; begin += kPlacesOfTile) {
+  for (; begin < end; begin += kPlacesOfTile) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       tile[row + r][column] = values[r];
     }
     __syncthreads();
-    read(begin + kPlacesOfTile);
-    if (threadIdx.x < kColumns) {
-#pragma unroll 16
+    read(next);
+    next = place_of_lane(begin + 2 * kPlacesOfTile);
+    if (threadIdx.x < kWarp) {
+#pragma unroll 32
       for (int r = 0; r < kPlacesOfTile; ++r) {
         sum += tile[r][column];
       }
     }
     __syncthreads();
   }
-  if (threadIdx.x < kColumns && c < columns) {
+  if (threadIdx.x < kWarp && c < columns) {
     put<accumulate>(dtable[token * columns + c], sum);
   }
 }
@@ -249,7 +276,7 @@ __device__ void add_rare(
 /// The first owners * column_blocks blocks take the owners' frequent tokens, the others a rare
 /// token a warp.
 template <bool accumulate, class T, class S>
-__global__ void __launch_bounds__(kRowThreads, 4)
+__global__ void __launch_bounds__(kRowThreads, 2)
     table_gradient_kernel(const __grid_constant__ Buckets buckets,
                           int64_t columns,
                           int64_t column_blocks,
