@@ -16,6 +16,13 @@ __device__ __forceinline__ void copy_async(uint32_t to, const void* from, int by
       "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
       : "memory");
 }
+/// 4 bytes, through the L1 cache.
+__device__ __forceinline__ void copy_async(float* to, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from)
+               : "memory");
+}
 __device__ __forceinline__ void copy_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }

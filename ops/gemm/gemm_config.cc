@@ -216,9 +216,12 @@ GemmConfig configure(GemmKernel kernel, const GemmProblem& p, const DeviceCaps& 
       config.tile = {64, 64};
       break;
     case GemmKernel::mma: {
-      const bool is_plain = !is_scaled(p) && p.promote == 0 && k_of_step(compute) == 64;
+      // Wide tiles where they nearly fill the device and K is long: nothing hides their ends.
+      const bool is_plain = !is_scaled(p) && p.promote == 0;
       const int64_t wide_tiles = ceil_div(p.M, 128) * ceil_div(p.N, 256) * p.batch * config.splits;
-      config.tile = {128, is_plain && wide_tiles >= caps.multiprocessors ? 256 : 128};
+      const bool fills = 4 * wide_tiles >= 3 * caps.multiprocessors;
+      const bool is_long = std::min(p.K, config.order.split_k) >= 512;
+      config.tile = {128, is_plain && fills && is_long ? 256 : 128};
       break;
     }
     case GemmKernel::wgmma: {

@@ -5,8 +5,12 @@ namespace halftone::detail {
 void run_mma(const GemmLaunch& launch) {
   const bool has_intervals = launch.config.order.promote > 0 || launch.a.scales.data != nullptr ||
                              launch.b.scales.data != nullptr;
-  if (has_intervals || launch.a.format == kTf32) {
+  if (has_intervals) {
     run_mma_promoted(launch);
+    return;
+  }
+  if (launch.a.format == kTf32) {
+    launch_mma_plain<float, false, false>(launch);
     return;
   }
   const bool a_k = k_contiguous(launch.a, true);

@@ -4,9 +4,9 @@ namespace halftone::detail {
 
 void run_mma_nn(const GemmLaunch& launch) {
   if (launch.a.format == kBf16) {
-    launch_mma_16<BFloat16, false, true>(launch);
+    launch_mma_plain<BFloat16, false, true>(launch);
   } else {
-    launch_mma_16<Half, false, true>(launch);
+    launch_mma_plain<Half, false, true>(launch);
   }
 }
 

@@ -1,18 +1,33 @@
 #include "ops/gemm/gemm_sm80_launch.cuh"
 
 namespace halftone::detail {
+namespace {
+
+/// Whether every interval ends after a multiple of `k`.
+bool intervals_are_multiples_of(int64_t k, const GemmLaunch& launch) {
+  bool are = launch.config.order.promote % k == 0;
+  for (const int64_t block : {launch.a.scales.block_k, launch.b.scales.block_k}) {
+    are = are && (block == GemmScales::kWhole || block % k == 0);
+  }
+  return are;
+}
+
+template <class In, int kInterval>
+using Promoted = MmaTraits<In, 128, 128, false, false, kInterval>;
+
+}  // namespace
 
 void run_mma_promoted(const GemmLaunch& launch) {
-  const bool has_intervals = launch.config.order.promote > 0 || launch.a.scales.data != nullptr ||
-                             launch.b.scales.data != nullptr;
-  if (launch.a.format == kBf16) {
-    launch_mma<MmaTraits<BFloat16, 128, false, false, true>>(launch);
-  } else if (launch.a.format == kFp16) {
-    launch_mma<MmaTraits<Half, 128, false, false, true>>(launch);
-  } else if (has_intervals) {
-    launch_mma<MmaTraits<float, 128, false, false, true>>(launch);
+  if (launch.a.format == kTf32) {
+    launch_mma<Promoted<float, 2>>(launch);  // 16 of K are two instructions
+  } else if (launch.a.format == kBf16) {
+    launch_mma<Promoted<BFloat16, 1>>(launch);
+  } else if (intervals_are_multiples_of(64, launch)) {
+    launch_mma<Promoted<Half, 4>>(launch);
+  } else if (intervals_are_multiples_of(32, launch)) {
+    launch_mma<Promoted<Half, 2>>(launch);
   } else {
-    launch_mma<MmaTraits<float, 128, false, false, false>>(launch);
+    launch_mma<Promoted<Half, 1>>(launch);
   }
 }
 

@@ -4,9 +4,9 @@ namespace halftone::detail {
 
 void run_mma_tn(const GemmLaunch& launch) {
   if (launch.a.format == kBf16) {
-    launch_mma_16<BFloat16, true, true>(launch);
+    launch_mma_plain<BFloat16, true, true>(launch);
   } else {
-    launch_mma_16<Half, true, true>(launch);
+    launch_mma_plain<Half, true, true>(launch);
   }
 }
 

@@ -4,9 +4,9 @@ namespace halftone::detail {
 
 void run_mma_tt(const GemmLaunch& launch) {
   if (launch.a.format == kBf16) {
-    launch_mma_16<BFloat16, true, false>(launch);
+    launch_mma_plain<BFloat16, true, false>(launch);
   } else {
-    launch_mma_16<Half, true, false>(launch);
+    launch_mma_plain<Half, true, false>(launch);
   }
 }
 
