@@ -34,9 +34,10 @@ struct MmaTraits {
   static constexpr int kWarpN = kInterval > 0 ? 32 : 64;
   static constexpr int kWarpsN = kN / kWarpN;
   static constexpr int kThreads = kM / 64 * kWarpsN * 32;
-  static constexpr int kBlocks = 256 / kThreads;     // on a multiprocessor
-  static constexpr int kHalves = kN == 256 ? 2 : 1;  // of 128 bytes of K, in a stage
-  static constexpr int kStages = kInterval > 0 ? 3 : 2;
+  static constexpr int kBlocks = 256 / kThreads;  // on a multiprocessor
+  static constexpr int kHalves =                  // of 128 bytes of K, in a stage
+      kN == 256 || (kInterval > 1 && sizeof(In) == 2) ? 2 : 1;
+  static constexpr int kStages = 2;
   static constexpr int kSlices = 4 * kHalves;  // instructions of 32 bytes of K in a stage
   static constexpr int kK = kHalves * 128 / sizeof(In);
   static constexpr int kABytes = kM * 128;  // of a half
@@ -204,8 +205,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kBlocks)
 #pragma unroll
     for (int slice = 0; slice < T::kSlices; ++slice) {
       constexpr int kLast = T::kSlices - 1;
-      // What is copied with two stages has to arrive within this one.
-      constexpr int kCopySlices = T::kStages == 2 ? T::kSlices / 2 : kLast;
+      constexpr int kCopySlices = T::kSlices / 2;  // early: it has to arrive within this stage
       promotion.begin_slice(slice);
       if (slice == kLast) {
         // The next stage has arrived for all, and all have read this one, which is copied to next.

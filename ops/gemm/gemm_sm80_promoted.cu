@@ -22,12 +22,12 @@ void run_mma_promoted(const GemmLaunch& launch) {
     launch_mma<Promoted<float, 2>>(launch);  // 16 of K are two instructions
   } else if (launch.a.format == kBf16) {
     launch_mma<Promoted<BFloat16, 1>>(launch);
-  } else if (intervals_are_multiples_of(64, launch)) {
-    launch_mma<Promoted<Half, 4>>(launch);
-  } else if (intervals_are_multiples_of(32, launch)) {
+  } else if (intervals_are_multiples_of(128, launch) && fits<Promoted<Half, 8>>()) {
+    launch_mma<Promoted<Half, 8>>(launch);
+  } else if (intervals_are_multiples_of(32, launch) && fits<Promoted<Half, 2>>()) {
     launch_mma<Promoted<Half, 2>>(launch);
   } else {
-    launch_mma<Promoted<Half, 1>>(launch);
+    launch_mma<Promoted<Half, 1>>(launch);  // any interval, on any device
   }
 }
 
