@@ -135,11 +135,9 @@ __global__ void __launch_bounds__(32 * kWarps)
                 args.out.group_of(matrix) * args.b_group_skip;
   wmma::fragment<wmma::matrix_a, 16, 16, 16, In, Layout<kAmn>> fragment_a;
   wmma::fragment<wmma::matrix_b, 16, 16, 16, In, Layout<!kBmn>> fragment_b[2];
-  wmma::fragment<wmma::accumulator, 16, 16, 16, float> acc[4][2];
-  for (auto& line : acc) {
-    for (auto& fragment : line) {
-      wmma::fill_fragment(fragment, 0.0f);
-    }
+  wmma::fragment<wmma::accumulator, 16, 16, 16, float> acc[8];  // [4][2]
+  for (auto& fragment : acc) {
+    wmma::fill_fragment(fragment, 0.0f);
   }
   const int k_end = min(args.K, (split + 1) * args.split_k);
   for (int k0 = split * args.split_k; k0 < k_end; k0 += kDepth) {
@@ -171,23 +169,25 @@ __global__ void __launch_bounds__(32 * kWarps)
             fragment_a, kAmn ? tile_a + k * kPitchA + m : tile_a + m * kPitchA + k, kPitchA);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          wmma::mma_sync(acc[i][j], fragment_a, fragment_b[j], acc[i][j]);
+          wmma::mma_sync(acc[2 * i + j], fragment_a, fragment_b[j], acc[2 * i + j]);
         }
       }
     }
     __syncthreads();
   }
+  // Each block of sums moves to the front in turn, so that the epilogue is compiled once.
+#pragma unroll 1
+  for (int block = 0; block < 8; ++block) {
+    wmma::store_matrix_sync(staging[warp], acc[0], 16, wmma::mem_row_major);
+    store_16x16(staging[warp],
+                args.out,
+                m0 + warp_m + block / 2 * 16,
+                n0 + warp_n + block % 2 * 16,
+                args.out.place(matrix),
+                split);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      wmma::store_matrix_sync(staging[warp], acc[i][j], 16, wmma::mem_row_major);
-      store_16x16(staging[warp],
-                  args.out,
-                  m0 + warp_m + 16 * i,
-                  n0 + warp_n + 16 * j,
-                  args.out.place(matrix),
-                  split);
+    for (int i = 0; i < 7; ++i) {
+      acc[i] = acc[i + 1];
     }
   }
 }
