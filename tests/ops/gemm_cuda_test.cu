@@ -609,12 +609,20 @@ TEST_F(GemmCuda, RandomDelaysChangeNothing) {
   }
 }
 
-/// One problem a kernel template, for compute-sanitizer: gtest_filter=*Sanitize*.
-TEST_F(GemmCuda, SanitizeEveryKernel) {
-  const std::vector<std::string_view> kernels{"wgmma", "mma", "wmma", "wmma_naive"};
+// ---- Small problems that reach every kernel template, for compute-sanitizer: memcheck and
+// synccheck over *Sanitize*, racecheck and initcheck over *SanitizeWithoutTma*, as they know
+// nothing of what TMA writes.
+
+void run_if_taken(LargeCase& c, GemmKernel kernel) {
+  if (refusal(kernel, c.problem, {compute_capability(), 132}).empty()) {
+    c.run(name_of(kernel));
+  }
+}
+
+void sanitize(const std::vector<GemmKernel>& kernels) {
   for (int layout = 0; layout < 4; ++layout) {
     for (const auto& [M, N] : {std::pair<int64_t, int64_t>{72, 136}, {520, 1032}}) {
-      for (const std::string_view kernel : kernels) {
+      for (const GemmKernel kernel : kernels) {
         LargeCase c(M,
                     N,
                     136,
@@ -622,16 +630,33 @@ TEST_F(GemmCuda, SanitizeEveryKernel) {
                     layout,
                     layout < 2 ? DType::f32 : DType::bf16);
         c.problem.epilogue.activation = layout == 1 ? Activation::gelu : Activation::none;
-        const DeviceCaps caps{compute_capability(), 132};
-        bool takes = true;
-        for (const GemmKernel candidate : kGemmKernels) {
-          takes = takes &&
-                  (name_of(candidate) != kernel || refusal(candidate, c.problem, caps).empty());
-        }
-        if (takes) {
-          c.run(kernel);
-        }
+        run_if_taken(c, kernel);
       }
+    }
+  }
+}
+
+TEST_F(GemmCuda, SanitizeTma) { sanitize({GemmKernel::wgmma}); }
+
+TEST_F(GemmCuda, SanitizeWithoutTma) {
+  sanitize({GemmKernel::mma, GemmKernel::wmma, GemmKernel::wmma_naive});
+  // Splits, and operands that are packed, rounded to TF32, promoted or scaled.
+  LargeCase split(72, 136, 8200, kBf16, 2, DType::bf16);
+  run_if_taken(split, GemmKernel::mma);
+  for (const Format& format : {kE4M3, kTf32, kFp32, kBf16}) {
+    for (const int64_t block : {16, 32, 128}) {
+      GemmSpec s;
+      s.M = 72, s.N = 136, s.K = 200;
+      s.a = s.b = format;
+      s.b_transposed = block != 16;
+      if (format == kE4M3) {
+        s.a_block_mn = s.b_block_mn = 1;
+        s.a_block_k = s.b_block_k = block;
+      } else if (format == kBf16) {
+        s.promote = block;
+      }
+      DeviceCase c{GemmCase(s)};
+      c.run(format == kFp32 ? "simt" : "mma");
     }
   }
 }
