@@ -57,6 +57,11 @@ Accumulator own_accumulator() {
   return compute_capability() >= 90 ? Accumulator::hopper16 : Accumulator::ampere16;
 }
 
+std::vector<float> with_nan_behind(std::vector<float> scales) {
+  scales.insert(scales.end(), 64, std::nanf(""));
+  return scales;
+}
+
 /// A case on the device. Everything it points to lives as long as it does.
 class DeviceCase {
  public:
@@ -64,8 +69,8 @@ class DeviceCase {
       : a_(c.a),
         b_(c.b),
         d_(c.d),
-        a_scales_(c.a_scales),
-        b_scales_(c.b_scales),
+        a_scales_(with_nan_behind(c.a_scales)),
+        b_scales_(with_nan_behind(c.b_scales)),
         sums_(c.column_sums),
         problem(c.problem) {
     problem.a.data = a_.data();
