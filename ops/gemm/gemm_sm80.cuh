@@ -1,9 +1,9 @@
-// The mma kernel (sm_80 and later): block tiles in a ring of shared-memory stages filled by
-// cp.async, ldmatrix, mma.sync. A warp computes 64 x 64 (64 x 32 with intervals, which take a
-// second set of sums). Products of one instruction's depth run while the next instruction's
-// fragments are read, across the border of stages too, and while the stage after those on their way
-// is copied: the Tensor Core waits only where the block meets, once a stage. Invariant: the
-// products of one output are added in ascending K from zero within an interval (gemm.h, KOrder).
+// The mma kernel (sm_80 and later): block tiles in two stages of shared memory, filled by cp.async
+// in turn, ldmatrix, mma.sync. A warp computes 64 x 64 (64 x 32 with intervals, which take a second
+// set of sums). The products of one instruction's depth run while the fragments of the next are
+// read, across the border of stages too, and while the other stage is filled: the Tensor Core waits
+// only where the block meets, once a stage. Invariant: the products of one output are added in
+// ascending K from zero within an interval (gemm.h, KOrder).
 #pragma once
 
 #include "ops/gemm/gemm_epilogue.cuh"

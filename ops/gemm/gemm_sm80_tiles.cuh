@@ -1,7 +1,7 @@
 // How the mma kernel moves operands: from global memory to a stage with cp.async (StageLoader),
-// from a stage to registers with ldmatrix (FragmentReader). A stage holds 128 bytes of K for every
-// row or column of the tile, in the layout of the wgmma kernel: K-major operands as rows of 128
-// bytes, MN-major ones as blocks of 64 MN by 64 K, 16-byte chunks XORed with the row, so that
+// from a stage to registers with ldmatrix (FragmentReader). Half a stage holds 128 bytes of K for
+// every row or column of the tile, in the layout of the wgmma kernel: K-major operands as rows of
+// 128 bytes, MN-major ones as blocks of 64 MN by 64 K, 16-byte chunks XORed with the row, so that
 // neither side meets a bank twice.
 #pragma once
 
