@@ -246,6 +246,12 @@ GemmConfig configure(GemmKernel kernel, const GemmProblem& p, const DeviceCaps& 
           config.tile = cost.tile;
         }
       }
+      // Few steps and wide stores, which a tile alone on its multiprocessor hides behind nothing:
+      // 1024 x 1024 x 128 into FP32 takes 9.7 us with the tile of 128 x 128 and 5.3 with the least.
+      const bool is_brief = config.splits == 1 && size_of(p.d_dtype) == 4 && p.K <= 256;
+      if (is_brief && ceil_div(p.M, 64) * ceil_div(p.N, 64) * p.batch <= 2 * caps.multiprocessors) {
+        config.tile = {64, 64};
+      }
       config.cluster = choose_cluster(p, config, caps.multiprocessors);
       break;
     }

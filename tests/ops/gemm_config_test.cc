@@ -122,6 +122,7 @@ TEST(GemmConfig, TilesFollowTheShape) {
   };
   EXPECT_EQ(tile(512, 512, 512), (GemmTile{64, 64}));
   EXPECT_EQ(tile(1024, 1024, 1024), (GemmTile{64, 128}));
+  EXPECT_EQ(tile(1024, 1024, 128), (GemmTile{64, 64}));
   EXPECT_EQ(tile(4096, 4096, 4096), (GemmTile{128, 256}));
   EXPECT_EQ(tile(4096, 2112, 7168), (GemmTile{128, 192}));
   EXPECT_EQ(tile(32768, 3072, 768), (GemmTile{128, 128}));
