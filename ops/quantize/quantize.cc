@@ -56,7 +56,9 @@ BlockGrid make_grid(const Tensor& x, const QuantizedMatrix& q) {
 Tensor make_scales(const BlockGrid& g, int k_axis, Device device, MemoryCategory category) {
   const Shape shape =
       k_axis == 0 ? Shape{g.row_blocks, g.row_stride} : Shape{g.column_blocks, g.column_stride};
-  return Tensor::zeros(shape, DType::f32, device, category);
+  const bool padded = (k_axis == 0 ? g.column_blocks : g.row_blocks) != shape[1];
+  return padded ? Tensor::zeros(shape, DType::f32, device, category)
+                : Tensor::empty(shape, DType::f32, device, category);
 }
 
 DType storage_of(const Format& format) {

@@ -97,6 +97,8 @@ constexpr const char* kRecipes[] = {"fp16",
                                     "mxfp6",
                                     "mxfp4,round=stochastic",
                                     "nvfp4",
+                                    "fp8-block,block=64x64",
+                                    "nvfp4,block=32",
                                     "e3m4-block",
                                     "e5m12-row"};
 
@@ -109,6 +111,7 @@ TEST(Quantize, OnAGpuGivesTheCpusBits) {
                                           {7, 130},
                                           {129, 129},
                                           {130, 37},
+                                          {5, 4360},
                                           {257, 640}}) {
         expect_same_on_gpu(recipe, matrix(rows, columns, dtype, false));
         expect_same_on_gpu(recipe, matrix(rows, columns, dtype, true));
@@ -120,7 +123,9 @@ TEST(Quantize, OnAGpuGivesTheCpusBits) {
 TEST(SanitizeQuantize, OneShape) {
   HALFTONE_SKIP_WITHOUT_GPU();
   for (const char* recipe : kRecipes) {
-    expect_same_on_gpu(recipe, matrix(131, 67, DType::bf16, true));
+    for (const int64_t columns : {67, 72}) {  // 72 is a multiple of what a thread takes
+      expect_same_on_gpu(recipe, matrix(131, columns, DType::bf16, true));
+    }
   }
 }
 
