@@ -1,7 +1,8 @@
 // Rounding of a pack of neighbours to codes in a kernel, with the bits of encode() in
-// core/formats.h. The encoders: the hardware's FP8 conversions, a few integer and FP32 instructions
-// for any other format of at most 8 bits rounded to nearest, and the codec itself for the rest.
-// Codes of a pack come out as 32-bit words, the first element in the lowest bits.
+// core/formats.h. The encoders: the hardware's FP8 conversions, three roundings of which the least
+// is right for E2M1, a few integer and FP32 instructions for any other format of at most 8 bits
+// rounded to nearest, and the codec itself for the rest. Codes of a pack come out as 32-bit words,
+// the first element in the lowest bits.
 #pragma once
 
 #include "core/cuda/reduce.cuh"
@@ -96,6 +97,49 @@ class Fp8Encoder {
     return codes;
   }
 #endif
+};
+
+/// E2M1 to nearest, saturating. Its codes count halves up to 2, ones up to 4 and twos up to 6, and
+/// are the least of the three counts, each rounded to nearest even by an addition whose ulp is the
+/// step. x is a product: its NaN has no sign.
+class Fp4Encoder {
+ public:
+  using Code = uint8_t;
+  static constexpr int kBatch = 4;
+
+  template <int N>
+  __device__ void operator()(const float (&x)[N], int64_t, uint32_t (&words)[N / 4]) const {
+#pragma unroll
+    for (int k = 0; k < N / 4; ++k) {
+      const float* four = x + 4 * k;
+      const uint32_t codes =
+          bytes<0>(count(four[0]), count(four[1]), count(four[2]), count(four[3]));
+      const uint32_t tops = bytes<3>(std::bit_cast<uint32_t>(four[0]),
+                                     std::bit_cast<uint32_t>(four[1]),
+                                     std::bit_cast<uint32_t>(four[2]),
+                                     std::bit_cast<uint32_t>(four[3]));
+      words[k] = codes | (tops >> 4 & 0x08080808u);
+    }
+  }
+
+ private:
+  // In the lowest byte: halves, ones + 2 and twos + 4 as sums whose ulp is a half.
+  __device__ static uint32_t count(float x) {
+    constexpr float kHalves = 0x1p22f;
+    const float magnitude = fabsf(x);
+    const auto bits = [](float sum) { return std::bit_cast<int32_t>(sum); };
+    const int32_t halves = bits(magnitude + kHalves);
+    const int32_t ones = bits(math::fma(magnitude, 0.5f, kHalves + 1.0f));
+    const int32_t twos = bits(math::fma(magnitude, 0.25f, kHalves + 2.0f));
+    constexpr int32_t kMost = std::bit_cast<int32_t>(kHalves) + 7;  // and NaN's
+    return static_cast<uint32_t>(min(min(halves, ones), min(twos, kMost)));
+  }
+
+  template <int byte>
+  __device__ static uint32_t bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    constexpr unsigned kBoth = byte | (byte + 4) << 4;
+    return __byte_perm(__byte_perm(a, b, kBoth), __byte_perm(c, d, kBoth), 0x5410);
+  }
 };
 
 /// Any format and rounding. uint8_t and uint16_t: codes; float: rounded values. Draws belong to

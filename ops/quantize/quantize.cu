@@ -218,6 +218,9 @@ bool with_fast_encoder(const OperandPrecision& p, const Body& body) {
   if (p.format == kE5M2) {
     return body(device::Fp8Encoder<true>());
   }
+  if (p.format == kE2M1) {
+    return body(device::Fp4Encoder());
+  }
   return body(device::NarrowEncoder(p.format));
 }
 
