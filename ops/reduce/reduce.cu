@@ -8,13 +8,26 @@ namespace {
 
 template <class T>
 struct Element {
+  static constexpr int kPack = device::kVectorBytes / static_cast<int>(sizeof(T));
+  using Packed = device::Pack<T, kPack>;
   const T* x;
   int64_t columns;
+  bool aligned;
 
   __device__ float operator()(int64_t row, int64_t column) const {
     return widen(x[row * columns + column]);
   }
+  __device__ Packed pack(int64_t row, int64_t column) const {
+    return device::load_pack<kPack>(x + row * columns + column);
+  }
+  __device__ static float widened(const Packed& packed, int j) { return widen(packed.at(j)); }
 };
+
+template <class T>
+Element<T> element_of(const Tensor& x, int64_t columns) {
+  const bool aligned = reinterpret_cast<uintptr_t>(x.raw()) % device::kVectorBytes == 0;
+  return {x.data<T>(), columns, aligned};
+}
 
 // An element's gradient is the gradient of the output it went to, over the divisor.
 template <bool accumulate, class S>
@@ -44,7 +57,7 @@ struct RepeatElements {
 void detail::reduce_cuda(
     const Tensor& x, Over over, ReduceView view, double divisor, const Tensor& y) {
   dispatch_gpu(x.dtype(), "reduce", [&]<class T>() {
-    const Element<T> element{x.data<T>(), view.columns};
+    const Element<T> element = element_of<T>(x, view.columns);
     const auto by = static_cast<float>(divisor);
     float* out = y.data<float>();
     switch (over) {
@@ -62,7 +75,7 @@ void detail::column_sums_cuda(const Tensor& x, ReduceView view, const GradSink& 
   dispatch_gpu(x.dtype(), "sum", [&]<class T>() {
     device::column_sums(view.rows,
                         view.columns,
-                        Element<T>{x.data<T>(), view.columns},
+                        element_of<T>(x, view.columns),
                         1.0f,
                         sink.buffer.data<float>(),
                         x.device(),

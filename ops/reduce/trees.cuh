@@ -60,6 +60,13 @@ struct ColumnSums {
   }
 };
 
+/// Values that come `kPack` neighbours of a row at a time: value.pack(row, column) gives them as
+/// stored, and widened(pack, j) one of them.
+template <class Value>
+concept PackedValue = requires {
+  Value::kPack;
+};
+
 /// A block of 32 x 8 threads sums 32 columns of a panel, a thread 16 rows of a column. `panels` is
 /// null where the only panel's sums are the columns'.
 template <class Value>
@@ -91,6 +98,72 @@ __global__ void panel_sums_kernel(
   }
 }
 
+/// The same by packs: `columns` is a multiple of Value::kPack.
+template <PackedValue Value>
+__global__ void __launch_bounds__(kSixteens* kWarpSize) packed_panel_sums_kernel(
+    int64_t rows, int64_t columns, Value value, float* panels, ColumnSums to) {
+  constexpr int kPack = Value::kPack;
+  constexpr int kColumns = kPack * kWarpSize;
+  constexpr int kPitch = kWarpSize + kWarpSize / kPack;  // [j][lane], read as [lane][j]
+  __shared__ float sixteens[kSixteens][kPack * kPitch];
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int sixteen = static_cast<int>(threadIdx.x) / kWarpSize;
+  const auto column_blocks = static_cast<uint32_t>((columns + kColumns - 1) / kColumns);
+  const int64_t panel = blockIdx.x / column_blocks;
+  const int64_t first_column = int64_t{blockIdx.x % column_blocks} * kColumns;
+  const int64_t column = first_column + lane * kPack;
+  const int64_t first = panel * kColumnPanel + 16 * sixteen;
+  typename Value::Packed packs[16] = {};
+#pragma unroll
+  for (int r = 0; r < 16; ++r) {
+    if (first + r < rows && column < columns) {
+      packs[r] = value.pack(first + r, column);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kPack; ++j) {
+    sixteens[sixteen][j * kPitch + lane] = sixteen_row_sum<float>(
+        rows - first, [&](int64_t r) { return Value::widened(packs[r], j); });
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kColumns; i += kSixteens * kWarpSize) {
+    const int64_t c = first_column + i;
+    if (c < columns) {
+      const float sum =
+          panel_of_sixteens(&sixteens[0][i % kPack * kPitch + i / kPack], kPack * kPitch);
+      if (panels == nullptr) {
+        to.put(c, sum);
+      } else {
+        panels[panel * columns + c] = sum;
+      }
+    }
+  }
+}
+
+/// from[0] + from[stride] + ..., `count` of them in ascending order; 0 for none. Batches are loaded
+/// together, or each addition would wait for memory.
+template <class T>
+__device__ T ascending_sum(int64_t count, const T* from, int64_t stride) {
+  constexpr int kBatch = 32;
+  T sum = count == 0 ? T(0) : from[0];
+  int64_t i = 1;
+  for (; i + kBatch <= count; i += kBatch) {
+    T batch[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      batch[k] = from[(i + k) * stride];
+    }
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      sum += batch[k];
+    }
+  }
+  for (; i < count; ++i) {
+    sum += from[i * stride];
+  }
+  return sum;
+}
+
 /// The sum of column c: the panels' sums, added in ascending order.
 inline __global__ void add_panels_kernel(int64_t panels,
                                          int64_t columns,
@@ -98,11 +171,7 @@ inline __global__ void add_panels_kernel(int64_t panels,
                                          ColumnSums to) {
   const int64_t threads = int64_t{gridDim.x} * blockDim.x;
   for (int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; c < columns; c += threads) {
-    float sum = panels == 0 ? 0.0f : partial[c];
-    for (int64_t panel = 1; panel < panels; ++panel) {
-      sum += partial[panel * columns + c];
-    }
-    to.put(c, sum);
+    to.put(c, ascending_sum(panels, partial + c, columns));
   }
 }
 
@@ -151,17 +220,33 @@ void column_sums(int64_t rows,
                  bool accumulate = false) {
   const ColumnSums to{sums, divisor, accumulate};
   const int64_t panels = (rows + kColumnPanel - 1) / kColumnPanel;
-  const int64_t column_blocks = (columns + kColumnsOfBlock - 1) / kColumnsOfBlock;
-  const cuda::Grid grid{cuda::blocks_for(panels * column_blocks, 1), kSixteens * kColumnsOfBlock};
+  const Tensor partial = Tensor::empty(
+      {panels == 1 ? 0 : panels, columns}, DType::f32, device, MemoryCategory::workspace);
+  float* sums_of_panels = panels == 1 ? nullptr : partial.data<float>();
+  const auto launch = [&](auto* kernel, int64_t columns_of_block) {
+    const int64_t column_blocks = (columns + columns_of_block - 1) / columns_of_block;
+    cuda::launch(kernel,
+                 {panels * column_blocks, kSixteens * kWarpSize},
+                 rows,
+                 columns,
+                 value,
+                 sums_of_panels,
+                 to);
+  };
+  bool packed = false;
+  if constexpr (PackedValue<Value>) {
+    packed = value.aligned && columns % Value::kPack == 0;
+    if (packed) {
+      launch(packed_panel_sums_kernel<Value>, Value::kPack * kWarpSize);
+    }
+  }
+  if (!packed) {
+    launch(panel_sums_kernel<Value>, kColumnsOfBlock);
+  }
   if (panels == 1) {
-    float* no_panels = nullptr;
-    cuda::launch(panel_sums_kernel<Value>, grid, rows, columns, value, no_panels, to);
     return;
   }
-  const Tensor partial =
-      Tensor::empty({panels, columns}, DType::f32, device, MemoryCategory::workspace);
-  cuda::launch(panel_sums_kernel<Value>, grid, rows, columns, value, partial.data<float>(), to);
-  constexpr int kThreads = 128;
+  constexpr int kThreads = kWarpSize;  // few columns, many panels: spread over the device
   cuda::launch(add_panels_kernel,
                {cuda::blocks_for(columns, kThreads), kThreads},
                panels,
