@@ -24,8 +24,26 @@ void dispatch_gpu(DType dtype, std::string_view op, Body&& body) {
   });
 }
 
+/// Lets a kernel have so many bytes of dynamic shared memory; false where the device has fewer.
+template <class... Parameters>
+bool allow_shared_bytes(void (*kernel)(Parameters...), size_t bytes, Device device) {
+  int most = 0;
+  HALFTONE_CUDA_CHECK(
+      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index));
+  if (bytes > static_cast<size_t>(most)) {
+    return false;
+  }
+  HALFTONE_CUDA_CHECK(cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  return true;
+}
+
 /// Elements a thread takes at a time where the narrowest of the types is `bytes` wide.
 constexpr int pack_of(size_t bytes) { return device::kVectorBytes / static_cast<int>(bytes); }
+
+/// The same where an element costs few instructions and 32 bytes of a narrow type are worth the
+/// registers: what a thread does but once is shared among more elements.
+constexpr int wide_pack_of(size_t bytes) { return pack_of(bytes) * (bytes <= 2 ? 2 : 1); }
 
 /// Calls run.operator()<N>(i), which handles elements i to i + N - 1: with N = kPack where pointers
 /// are aligned, with N = 1 for the rest.
@@ -72,6 +90,49 @@ __device__ __forceinline__ void put_pack(const float (&values)[N], S* to) {
   device::store(stored, to);
 }
 
+/// A function with near(x...): its bits where the magnitude of the first argument is below kNear.
+template <class F>
+concept HasNear = requires {
+  F::kNear;
+};
+
+/// values[j] = f(first[j], rest[j]...), by near() where all of the pack are.
+template <int N, class F, class... Rest>
+__device__ __forceinline__ void apply_pack(const F& f,
+                                           float (&values)[N],
+                                           const float (&first)[N],
+                                           const Rest (&... rest)[N]) {
+  if constexpr (HasNear<F> && N > 1) {
+    float largest = 0.0f;
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      largest = fmaxf(largest, fabsf(first[j]));  // NaN is ignored: near() takes it
+    }
+    if (largest < F::kNear) {
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        values[j] = f.near(first[j], rest[j]...);
+      }
+      return;
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    values[j] = f(first[j], rest[j]...);
+  }
+}
+
+/// to[j] = from[j], widened.
+template <int N, class T>
+__device__ __forceinline__ void load_widened(const T* from, float (&to)[N]) {
+  T stored[N];
+  device::load(from, stored);
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    to[j] = widen(stored[j]);
+  }
+}
+
 /// out[i] = F(in[i]...), or += where it accumulates.
 template <bool accumulate, class F, class S, class... T>
 struct MapElements;
@@ -84,13 +145,10 @@ struct MapElements<accumulate, F, S, T> {
 
   template <int N>
   __device__ void operator()(int64_t i) const {
-    T a[N];
-    device::load(in + i, a);
+    float a[N];
     float values[N];
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      values[j] = f(widen(a[j]));
-    }
+    load_widened(in + i, a);
+    apply_pack(f, values, a);
     put_pack<accumulate>(values, out + i);
   }
 };
@@ -104,15 +162,12 @@ struct MapElements<accumulate, F, S, T, U> {
 
   template <int N>
   __device__ void operator()(int64_t i) const {
-    T a[N];
-    U b[N];
-    device::load(first + i, a);
-    device::load(second + i, b);
+    float a[N];
+    float b[N];
     float values[N];
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      values[j] = f(widen(a[j]), widen(b[j]));
-    }
+    load_widened(first + i, a);
+    load_widened(second + i, b);
+    apply_pack(f, values, a, b);
     put_pack<accumulate>(values, out + i);
   }
 };
@@ -120,7 +175,7 @@ struct MapElements<accumulate, F, S, T, U> {
 /// Launches it over n elements.
 template <bool accumulate, class F, class S, class... T>
 void launch_map(int64_t n, const F& f, S* out, const T*... in) {
-  constexpr int kPack = pack_of(std::min({sizeof(S), sizeof(T)...}));
+  constexpr int kPack = wide_pack_of(std::min({sizeof(S), sizeof(T)...}));
   launch_elements<kPack>(n, MapElements<accumulate, F, S, T...>{f, out, in...}, {out, in...});
 }
 
@@ -154,6 +209,12 @@ namespace detail {
 template <class Slope>
 struct TimesSlope {
   __device__ float operator()(float saved, float dy) const { return dy * Slope()(saved); }
+};
+template <HasNear Slope>
+struct TimesSlope<Slope> {
+  static constexpr float kNear = Slope::kNear;
+  __device__ float operator()(float saved, float dy) const { return dy * Slope()(saved); }
+  __device__ float near(float saved, float dy) const { return dy * Slope().near(saved); }
 };
 
 template <class F>

@@ -15,9 +15,9 @@ struct DropElements {
   __device__ void operator()(int64_t i) const {
     static_assert(N == 1 || N % 4 == 0, "whole blocks of draws");
     const RandomStream stream = dropout.draws.now();
-    T x[N];
-    device::load(in + i, x);
+    float x[N];
     float values[N];
+    load_widened(in + i, x);
     PhiloxBlock draws{};
 #pragma unroll
     for (int j = 0; j < N; ++j) {
@@ -26,7 +26,7 @@ struct DropElements {
       }
       const uint32_t draw = draws.word[N == 1 ? i % 4 : j % 4];
       // A dropped NaN is gone.
-      values[j] = draw < dropout.threshold ? 0.0f : widen(x[j]) * dropout.scale;
+      values[j] = draw < dropout.threshold ? 0.0f : x[j] * dropout.scale;
     }
     put_pack<accumulate>(values, out + i);
   }
@@ -41,7 +41,7 @@ void detail::dropout_cuda(const CountedDropout& dropout,
   dispatch_gpu(from.dtype(), "dropout", [&]<class T>() {
     with_sink<T>({to, accumulate}, [&]<bool accumulates, class S>(S* out) {
       const T* in = from.data<T>();
-      constexpr int kPack = pack_of(std::min(sizeof(S), sizeof(T)));
+      constexpr int kPack = wide_pack_of(std::min(sizeof(S), sizeof(T)));
       launch_elements<kPack>(
           from.numel(), DropElements<accumulates, S, T>{dropout, out, in}, {out, in});
     });

@@ -1,7 +1,7 @@
 // Gaussian error linear unit, in its tanh form (GPT-2's) and exactly.
 #pragma once
 
-#include "core/math.h"
+#include "core/math_near.h"
 #include "core/tensor.h"
 #include "ops/gelu/gelu_exact.h"
 
@@ -23,12 +23,16 @@ struct Gelu {
   HALFTONE_HD T operator()(T x) const {
     return math::gelu(x);
   }
+  static constexpr float kNear = math::kGeluNear;
+  HALFTONE_HD float near(float x) const { return math::gelu_near(x); }
 };
 struct GeluSlope {
   template <class T>
   HALFTONE_HD T operator()(T x) const {
     return math::gelu_grad(x);
   }
+  static constexpr float kNear = math::kGeluNear;
+  HALFTONE_HD float near(float x) const { return math::gelu_grad_near(x); }
 };
 struct GeluExact {
   template <class T>
