@@ -1,26 +1,25 @@
-#include "ops/layernorm/norm.h"
-
+// Rows of up to 2048 elements stay in a warp's registers (norm_rows.cuh). Longer ones, here, are
+// read by a block several times, from a cache after the first.
 #include "ops/cast/cast.h"
-#include "ops/op.cuh"
-#include "ops/reduce/trees.cuh"
+#include "ops/layernorm/norm_rows.cuh"
 
 namespace halftone {
 namespace {
 
 // A block takes a row. With a residual, x is first written as residual + branch.
 template <class T, class Y>
-__global__ void norm_fwd_kernel(int64_t rows,
-                                int64_t columns,
-                                bool centered,
-                                float eps,
-                                AnyElements gamma,
-                                AnyElements beta,
-                                AnyElements branch,
-                                const T* residual,
-                                T* x,
-                                float* means,
-                                float* rstds,
-                                Y* y) {
+__global__ void norm_long_fwd_kernel(int64_t rows,
+                                     int64_t columns,
+                                     bool centered,
+                                     float eps,
+                                     AnyElements gamma,
+                                     AnyElements beta,
+                                     AnyElements branch,
+                                     const T* residual,
+                                     T* x,
+                                     float* means,
+                                     float* rstds,
+                                     Y* y) {
   extern __shared__ float chunk_sums[];
   const auto n = static_cast<float>(columns);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -85,7 +84,7 @@ struct Standardized {
 // A block takes a row: dx = rstd * ((dy * gamma - mean(dy * gamma)) - xhat * mean(dy * xhat *
 // gamma)).
 template <bool accumulate, class T, class S>
-__global__ void norm_bwd_kernel(
+__global__ void norm_long_bwd_kernel(
     int64_t rows, Standardized<T> xhat, AnyElements gamma, AnyElements dy, S* dx) {
   extern __shared__ float chunk_sums[];
   const int64_t columns = xhat.columns;
@@ -137,14 +136,12 @@ void write_column_sums(int64_t rows, int64_t columns, const Term& term, const Gr
   convert_gradient(sums, sink);
 }
 
-}  // namespace
-
-void detail::normalize_cuda(const Norm& norm,
-                            const Tensor& x,
-                            const Tensor& residual,
-                            const Tensor& branch,
-                            const NormStatistics& statistics,
-                            const Tensor& y) {
+void forward_long(const Norm& norm,
+                  const Tensor& x,
+                  const Tensor& residual,
+                  const Tensor& branch,
+                  const NormStatistics& statistics,
+                  const Tensor& y) {
   const int64_t rows = num_rows(x);
   const int64_t columns = x.size(-1);
   const auto optional = [&](const Tensor& t) {
@@ -153,7 +150,7 @@ void detail::normalize_cuda(const Norm& norm,
   dispatch_gpu(x.dtype(), norm.op, [&]<class T>() {
     dispatch_gpu(y.dtype(), norm.op, [&]<class Y>() {
       const T* from = residual.defined() ? residual.data<T>() : nullptr;
-      cuda::launch(norm_fwd_kernel<T, Y>,
+      cuda::launch(norm_long_fwd_kernel<T, Y>,
                    device::grid_of_rows(rows, columns),
                    rows,
                    columns,
@@ -171,13 +168,13 @@ void detail::normalize_cuda(const Norm& norm,
   });
 }
 
-void detail::normalize_backward_cuda(const Norm& norm,
-                                     const Tensor& x,
-                                     const NormStatistics& statistics,
-                                     const Tensor& dy,
-                                     const GradSink& dx,
-                                     const GradSink& dgamma,
-                                     const GradSink& dbeta) {
+void backward_long(const Norm& norm,
+                   const Tensor& x,
+                   const NormStatistics& statistics,
+                   const Tensor& dy,
+                   const GradSink& dx,
+                   const GradSink& dgamma,
+                   const GradSink& dbeta) {
   const int64_t rows = num_rows(x);
   const int64_t columns = x.size(-1);
   const AnyElements g = any_elements(norm.op, dy);
@@ -189,7 +186,7 @@ void detail::normalize_backward_cuda(const Norm& norm,
                                norm.centered};
     if (dx) {
       with_sink<T>(dx, [&]<bool accumulate, class S>(S* out) {
-        cuda::launch(norm_bwd_kernel<accumulate, T, S>,
+        cuda::launch(norm_long_bwd_kernel<accumulate, T, S>,
                      device::grid_of_rows(rows, columns),
                      rows,
                      xhat,
@@ -201,6 +198,134 @@ void detail::normalize_backward_cuda(const Norm& norm,
     write_column_sums(rows, columns, GammaTerm<T>{xhat, g}, dgamma);
   });
   write_column_sums(rows, columns, BetaTerm{g, columns}, dbeta);
+}
+
+// Calls body with the steps of 256 that hold a row, as a constant; false if no warp can.
+template <class Body>
+bool with_steps(int64_t columns, const Body& body) {
+  const int64_t steps = (columns + kRowLanes - 1) / kRowLanes;
+  const auto with = [&]<int kSteps>() { return body.template operator()<kSteps>(); };
+  switch (steps) {
+    case 1:
+      return with.template operator()<1>();
+    case 2:
+      return with.template operator()<2>();
+    case 3:
+      return with.template operator()<3>();
+    case 4:
+      return with.template operator()<4>();
+    default:
+      return steps <= 8 && with.template operator()<8>();
+  }
+}
+
+bool aligned(std::initializer_list<Tensor> tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& t) {
+    return !t.defined() || (t.size(-1) % kRowGroup == 0 &&
+                            reinterpret_cast<uintptr_t>(t.raw()) % device::kVectorBytes == 0);
+  });
+}
+
+device::AnyRows any_rows(std::string_view op, const Tensor& t) {
+  if (!t.defined()) {
+    return {};
+  }
+  any_elements(op, t);  // throws for what no kernel takes
+  return {t.raw(), t.dtype()};
+}
+
+device::NormRows norm_rows(const Norm& norm, const Tensor& x, const NormStatistics& statistics) {
+  return {num_rows(x),
+          static_cast<int>(x.size(-1)),
+          norm.centered,
+          norm.eps,
+          any_rows(norm.op, x),
+          any_rows(norm.op, norm.gamma),
+          any_rows(norm.op, norm.beta),
+          statistics.mean.data<float>(),
+          statistics.rstd.data<float>()};
+}
+
+// One launch, and one that adds the panels; false where rows are too long.
+bool backward_rows(std::string_view op,
+                   const device::NormRows& rows,
+                   const Tensor& dy,
+                   const GradSink& dx,
+                   const GradSink& dgamma,
+                   const GradSink& dbeta) {
+  return with_steps(rows.columns, [&]<int kSteps>() {
+    constexpr int kWidth = kSteps * kRowLanes;
+    auto* const kernel = device::norm_rows_bwd_kernel<kSteps>;
+    const size_t shared_bytes = sizeof(float) * kWidth * (1 + 2 * device::kNormWarps + 2 * 4);
+    if (!allow_shared_bytes(kernel, shared_bytes, dy.device())) {
+      return false;
+    }
+    const int64_t num_panels = (rows.rows + kColumnPanel - 1) / kColumnPanel;
+    const bool sums = dgamma || dbeta;
+    const Tensor panels = Tensor::empty(
+        {sums ? num_panels : 0, 2, kWidth}, DType::f32, dy.device(), MemoryCategory::workspace);
+    float* partial = sums ? panels.data<float>() : nullptr;
+    cuda::launch(kernel,
+                 {num_panels, device::kNormThreads, shared_bytes},
+                 rows,
+                 any_rows(op, dy),
+                 any_rows(op, dx.buffer),
+                 dx.accumulate,
+                 partial);
+    if (sums) {
+      constexpr int kThreads = device::kWarpSize;
+      cuda::launch(device::norm_panels_kernel,
+                   {2 * cuda::blocks_for(rows.columns, kThreads), kThreads},
+                   num_panels,
+                   rows.columns,
+                   kWidth,
+                   static_cast<const float*>(partial),
+                   any_rows(op, dgamma.buffer),
+                   dgamma.accumulate,
+                   any_rows(op, dbeta.buffer),
+                   dbeta.accumulate);
+    }
+    return true;
+  });
+}
+
+}  // namespace
+
+void detail::normalize_cuda(const Norm& norm,
+                            const Tensor& x,
+                            const Tensor& residual,
+                            const Tensor& branch,
+                            const NormStatistics& statistics,
+                            const Tensor& y) {
+  const bool by_warps = aligned({x, residual, branch, y});
+  const bool done = by_warps && with_steps(x.size(-1), [&]<int kSteps>() {
+                      constexpr int64_t kBlocks = 2048;  // more would read gamma and beta anew
+                      const int64_t rows = num_rows(x);
+                      cuda::launch(device::norm_rows_fwd_kernel<kSteps>,
+                                   {std::min(kBlocks, cuda::blocks_for(rows, device::kNormWarps)),
+                                    device::kNormThreads},
+                                   norm_rows(norm, x, statistics),
+                                   any_rows(norm.op, residual),
+                                   any_rows(norm.op, branch),
+                                   any_rows(norm.op, y));
+                      return true;
+                    });
+  if (!done) {
+    forward_long(norm, x, residual, branch, statistics, y);
+  }
+}
+
+void detail::normalize_backward_cuda(const Norm& norm,
+                                     const Tensor& x,
+                                     const NormStatistics& statistics,
+                                     const Tensor& dy,
+                                     const GradSink& dx,
+                                     const GradSink& dgamma,
+                                     const GradSink& dbeta) {
+  if (!aligned({x, dy, dx.buffer}) ||
+      !backward_rows(norm.op, norm_rows(norm, x, statistics), dy, dx, dgamma, dbeta)) {
+    backward_long(norm, x, statistics, dy, dx, dgamma, dbeta);
+  }
 }
 
 }  // namespace halftone
