@@ -204,18 +204,17 @@ void backward_long(const Norm& norm,
 template <class Body>
 bool with_steps(int64_t columns, const Body& body) {
   const int64_t steps = (columns + kRowLanes - 1) / kRowLanes;
-  const auto with = [&]<int kSteps>() { return body.template operator()<kSteps>(); };
   switch (steps) {
     case 1:
-      return with.template operator()<1>();
+      return body.template operator()<1>();
     case 2:
-      return with.template operator()<2>();
+      return body.template operator()<2>();
     case 3:
-      return with.template operator()<3>();
+      return body.template operator()<3>();
     case 4:
-      return with.template operator()<4>();
+      return body.template operator()<4>();
     default:
-      return steps <= 8 && with.template operator()<8>();
+      return steps <= 8 && body.template operator()<8>();
   }
 }
 
@@ -253,10 +252,14 @@ bool backward_rows(std::string_view op,
                    const GradSink& dx,
                    const GradSink& dgamma,
                    const GradSink& dbeta) {
-  return with_steps(rows.columns, [&]<int kSteps>() {
+  return with_steps(dy.size(-1), [&]<int kSteps>() {
     constexpr int kWidth = kSteps * kRowLanes;
     auto* const kernel = device::norm_rows_bwd_kernel<kSteps>;
-    const size_t shared_bytes = sizeof(float) * kWidth * (1 + 2 * device::kNormWarps + 2 * 4);
+    // Fetching ahead pays where two blocks still share a multiprocessor.
+    const bool fetches = kSteps <= 3 && size_of(rows.x.dtype) == 2 && size_of(dy.dtype()) == 2;
+    constexpr size_t kSumBytes = sizeof(float) * kWidth * (1 + 2 * device::kNormWarps + 2 * 4);
+    constexpr size_t kStageBytes = 2 * 2 * kWidth * device::kNormWarps;
+    const size_t shared_bytes = kSumBytes + (fetches ? kStageBytes : 0);
     if (!allow_shared_bytes(kernel, shared_bytes, dy.device())) {
       return false;
     }
@@ -271,6 +274,7 @@ bool backward_rows(std::string_view op,
                  any_rows(op, dy),
                  any_rows(op, dx.buffer),
                  dx.accumulate,
+                 fetches,
                  partial);
     if (sums) {
       constexpr int kThreads = device::kWarpSize;

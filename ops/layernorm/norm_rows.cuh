@@ -5,6 +5,7 @@
 // are run-time values, looked at once for a whole row.
 #pragma once
 
+#include "core/cuda/copy_ahead.cuh"
 #include "ops/layernorm/norm.h"
 #include "ops/op.cuh"
 #include "ops/reduce/trees.cuh"
@@ -37,27 +38,60 @@ template <int kSteps>
 struct WarpRow {
   float at[kSteps][kRowGroup];
 
+  template <class T>
+  struct Packs {
+    Pack<T, kRowGroup> at[kSteps];
+  };
+  template <class T>
+  __device__ void set(const Packs<T>& packs) {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+      for (int j = 0; j < kRowGroup; ++j) {
+        at[s][j] = widen(packs.at[s].at(j));
+      }
+    }
+  }
+
   __device__ static int column(int step) {
     return step * kRowLanes + static_cast<int>(threadIdx.x) % kWarpSize * kRowGroup;
   }
 
   __device__ void load(const AnyRows& from, int64_t first, int columns) {
     with_elements(from, [&]<class T>(const T* data) {
-      Pack<T, kRowGroup> packs[kSteps] = {};
+      Packs<T> packs{};
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {  // all loads before the first is waited for
         if (column(s) < columns) {
-          packs[s] = load_pack<kRowGroup>(data + first + column(s));
+          packs.at[s] = load_pack<kRowGroup>(data + first + column(s));
         }
       }
+      set(packs);
+    });
+  }
+
+  /// Elements of 16 bits on their way to `stage`, this thread's kSteps packs 32 apart.
+  __device__ static void fetch(const AnyRows& from, int64_t first, int columns, uint4* stage) {
+    const auto* row = static_cast<const BFloat16*>(from.data) + first;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      if (column(s) < columns) {
+        copy_ahead(stage + s * kWarpSize, row + column(s));
+      }
+    }
+  }
+
+  /// The same, arrived.
+  __device__ void load_fetched(DType dtype, const uint4* stage) {
+    const auto from = [&]<class T>(T) {
+      Packs<T> packs;
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-#pragma unroll
-        for (int j = 0; j < kRowGroup; ++j) {
-          at[s][j] = widen(packs[s].at(j));
-        }
+        packs.at[s] = load_pack<kRowGroup>(reinterpret_cast<const T*>(stage + s * kWarpSize));
       }
-    });
+      set(packs);
+    };
+    dtype == DType::bf16 ? from(BFloat16{}) : from(Half{});
   }
 
   /// Stores the row rounded to the dtype of `to`, and keeps what was stored.
@@ -224,10 +258,11 @@ __global__ void __launch_bounds__(kNormThreads,
 
 /// A block takes a panel of 128 rows, 8 at a time: dx row by row, then these rows' part of the
 /// panel's sums. The sums go to panels[panel][which][spread column], `which` 0 for dgamma and 1 for
-/// dbeta. dx or panels may be null.
+/// dbeta. dx or panels may be null. Rows of 16-bit elements are fetched while those before are
+/// summed, where `fetches`.
 template <int kSteps>
-__global__ void __launch_bounds__(kNormThreads, kSteps <= 3 ? 2 : 1)
-    norm_rows_bwd_kernel(NormRows norm, AnyRows dy, AnyRows dx, bool accumulate, float* panels) {
+__global__ void __launch_bounds__(kNormThreads, kSteps <= 3 ? 2 : 1) norm_rows_bwd_kernel(
+    NormRows norm, AnyRows dy, AnyRows dx, bool accumulate, bool fetches, float* panels) {
   constexpr int kWidth = kSteps * kRowLanes;
   constexpr int kPair = 2;  // columns that a thread sums together
   constexpr int kPasses = kColumnPanel / kNormWarps;
@@ -242,20 +277,48 @@ __global__ void __launch_bounds__(kNormThreads, kSteps <= 3 ? 2 : 1)
   const auto n = static_cast<float>(columns);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
 
+  uint4* stage = reinterpret_cast<uint4*>(pending + 4 * 2 * kWidth) +
+                 warp * 2 * kSteps * kWarpSize + static_cast<int>(threadIdx.x) % kWarpSize;
+  uint4* stage_dy = stage + kSteps * kWarpSize;
+
+  // Rows 8 apart meet first: rows 0 to 3 and 8 to 11 of sixteen, then the other eight.
+  const auto row_of = [&](int pass) {
+    return int64_t{blockIdx.x} * kColumnPanel + pass / 2 * 16 + pass % 2 * 4 +
+           (warp < 4 ? warp : warp + 4);
+  };
+  float next_mean = 0.0f;
+  float next_rstd = 0.0f;
+  const auto fetch = [&](int pass) {
+    const int64_t row = row_of(pass);
+    if (pass < kPasses && row < norm.rows) {
+      next_mean = norm.means[row];
+      next_rstd = norm.rstds[row];
+      if (fetches) {
+        WarpRow<kSteps>::fetch(norm.x, row * columns, columns, stage);
+        WarpRow<kSteps>::fetch(dy, row * columns, columns, stage_dy);
+      }
+    }
+  };
+  fetch(0);
 #pragma unroll 1
   for (int pass = 0; pass < kPasses; ++pass) {
-    // Rows 8 apart meet first: rows 0 to 3 and 8 to 11 of sixteen, then the other eight.
-    const int64_t row = int64_t{blockIdx.x} * kColumnPanel + pass / 2 * 16 + pass % 2 * 4 +
-                        (warp < 4 ? warp : warp + 4);
+    const int64_t row = row_of(pass);
     float* own_terms = terms + warp * 2 * kWidth;
     if (row < norm.rows) {
       const int64_t first = row * columns;
       WarpRow<kSteps> xhat;
       WarpRow<kSteps> g;  // dy, then dy * gamma
-      xhat.load(norm.x, first, columns);
-      g.load(dy, first, columns);
-      const float mean_of_row = norm.means[row];
-      const float rstd = norm.rstds[row];
+      if (fetches) {
+        wait_for_copies();
+        xhat.load_fetched(norm.x.dtype, stage);
+        g.load_fetched(dy.dtype, stage_dy);
+      } else {
+        xhat.load(norm.x, first, columns);
+        g.load(dy, first, columns);
+      }
+      const float mean_of_row = next_mean;
+      const float rstd = next_rstd;
+      fetch(pass + 1);
       const float shift = norm.centered ? __shfl_sync(kFullWarp, xhat.at[0][0], 0) : 0.0f;
       RowLanes<float> along_lanes;
       RowLanes<float> mean_lanes;
