@@ -178,7 +178,12 @@ TEST_P(GpuBits, AreTheCpusAtEverySize) {
                              Shape{3, 4095},
                              Shape{2, 4097},
                              Shape{2, 8195},
-                             Shape{1031, 8}}) {
+                             Shape{1031, 16},
+                             Shape{131, 264},
+                             Shape{18, 768},
+                             Shape{9, 1000},
+                             Shape{7, 1600},
+                             Shape{3, 12296}}) {
     expect_same_on_gpu(op.run, inputs_of(op, shape));
   }
 }
@@ -231,7 +236,10 @@ class Sanitize : public ::testing::TestWithParam<OpCase> {};
 TEST_P(Sanitize, OneShape) {
   HALFTONE_SKIP_WITHOUT_GPU();
   const OpCase& op = GetParam();
-  expect_same_on_gpu(op.run, inputs_of(op, {131, 67}));
+  // A shape for kernels that take any, and two for those that take aligned rows, short and long.
+  for (const Shape& shape : {Shape{131, 67}, Shape{130, 72}, Shape{3, 4104}}) {
+    expect_same_on_gpu(op.run, inputs_of(op, shape));
+  }
 }
 
 std::string name_of_case(const ::testing::TestParamInfo<OpCase>& info) { return info.param.name; }
