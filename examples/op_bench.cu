@@ -1,9 +1,10 @@
 // op_bench: what the memory-bound ops reach of a GPU's memory, beside a device-to-device copy in
 // the same process.
-//   op_bench [--json] [--only NAME]
-// Sizes are GPT-2's, the tensors larger than the L2 cache. An op is counted with the fewest bytes
-// it can move: each input read once, each output written once. A time is the median of five samples
-// of twenty launches.
+//   op_bench [--json] [--only NAME] [--tokens N] [--width N]
+// Sizes are GPT-2's unless given, the tensors larger than the L2 cache. An op is counted with the
+// fewest bytes it can move: each input read once, each output written once; but twice read where a
+// scale of the whole tensor or of whole columns must be known before the first value is rounded. A
+// time is the median of five samples of twenty launches in one CUDA graph, as training runs them.
 #include <algorithm>
 #include <cstdio>
 #include <cxxopts.hpp>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "core/cuda/check.cuh"
+#include "core/cuda/graph.h"
 #include "ops/adamw_step/adamw_step.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_rows.h"
@@ -32,10 +34,8 @@ namespace {
 using namespace halftone;
 
 constexpr Device kGpu{DeviceType::cuda, 0};
-constexpr int64_t kTokens = 131072;
-constexpr int64_t kWidth = 768;
 constexpr int64_t kVocab = 50304;
-constexpr int64_t kLossTokens = 8192;
+constexpr int64_t kTokensOfALoss = 16;  // an op on hidden states is timed with so many more tokens
 constexpr int64_t kParameters = int64_t{124} << 20;
 
 /// Normal-like values of about unit size, in a pattern that repeats beyond any cache line.
@@ -65,12 +65,16 @@ double median_ms(const std::function<void()>& run) {
   cudaEvent_t end = nullptr;
   HALFTONE_CUDA_CHECK(cudaEventCreate(&begin));
   HALFTONE_CUDA_CHECK(cudaEventCreate(&end));
-  std::vector<float> times;
-  for (int sample = -1; sample < kSamples; ++sample) {  // the first warms up
-    HALFTONE_CUDA_CHECK(cudaEventRecord(begin, stream));
+  run();  // fills the pool
+  const cuda::Graph graph([&] {
     for (int i = 0; i < kLaunches; ++i) {
       run();
     }
+  });
+  std::vector<float> times;
+  for (int sample = -1; sample < kSamples; ++sample) {  // the first warms up
+    HALFTONE_CUDA_CHECK(cudaEventRecord(begin, stream));
+    graph.replay();
     HALFTONE_CUDA_CHECK(cudaEventRecord(end, stream));
     HALFTONE_CUDA_CHECK(cudaEventSynchronize(end));
     float ms = 0.0f;
@@ -85,10 +89,15 @@ double median_ms(const std::function<void()>& run) {
   return times[kSamples / 2];
 }
 
+struct Sizes {
+  int64_t tokens = 131072;
+  int64_t width = 768;
+};
+
 class Bench {
  public:
   Bench(bool json, std::string only) : json_(json), only_(std::move(only)) {
-    const Tensor from = values({kTokens, kWidth}, DType::f32);
+    const Tensor from = values({131072, 768}, DType::f32);
     const Tensor to = empty_like(from);
     const double ms = median_ms([&] { copy(from, to); });
     copy_gb_s_ = 2.0 * static_cast<double>(from.bytes()) / ms * 1e-6;
@@ -118,10 +127,10 @@ class Bench {
   double copy_gb_s_ = 0.0;
 };
 
-void bench_elementwise(Bench& bench, DType dtype) {
+void bench_elementwise(Bench& bench, const Sizes& sizes, DType dtype) {
   const std::string of = std::string(" ") + std::string(name_of(dtype));
-  const Tensor x = values({kTokens, 4 * kWidth}, dtype);
-  const Tensor dy = values({kTokens, 4 * kWidth}, dtype);
+  const Tensor x = values({sizes.tokens, 4 * sizes.width}, dtype);
+  const Tensor dy = values({sizes.tokens, 4 * sizes.width}, dtype);
   const Tensor dx = empty_like(x);
   bench.row("gelu" + of, 2 * x.bytes(), [&] { gelu(x); });
   bench.row("gelu backward" + of, 3 * x.bytes(), [&] {
@@ -134,40 +143,45 @@ void bench_elementwise(Bench& bench, DType dtype) {
   bench.row("sum over rows" + of, x.bytes(), [&] { sum(x, Over::leading); });
 }
 
-void bench_norms(Bench& bench) {
-  const Tensor x = values({kTokens, kWidth}, DType::bf16);
-  const Tensor branch = values({kTokens, kWidth}, DType::bf16);
-  const Tensor gamma = values({kWidth}, DType::bf16);
-  const Tensor beta = values({kWidth}, DType::bf16);
-  const Norm norm{"layernorm", true, 1e-5f, gamma, beta, DType::bf16};
-  bench.row("layernorm bf16", 2 * x.bytes(), [&] { normalize(norm, x); });
-  bench.row("residual_layernorm bf16", 4 * x.bytes(), [&] {
+void bench_norms(Bench& bench, const Sizes& sizes, DType dtype) {
+  const std::string of = std::string(" ") + std::string(name_of(dtype));
+  const Shape hidden{sizes.tokens, sizes.width};
+  const Tensor x = values(hidden, dtype);
+  const Tensor branch = values(hidden, dtype);
+  const Tensor gamma = values({sizes.width}, dtype);
+  const Tensor beta = values({sizes.width}, dtype);
+  const Norm norm{"layernorm", true, 1e-5f, gamma, beta, dtype};
+  bench.row("layernorm" + of, 2 * x.bytes(), [&] { normalize(norm, x); });
+  bench.row("residual_layernorm" + of, 4 * x.bytes(), [&] {
     residual_layernorm(x, branch, gamma, beta);
   });
-  const NormStatistics statistics{values({kTokens}, DType::f32), values({kTokens}, DType::f32)};
+  const auto statistic = [&] { return values({sizes.tokens}, DType::f32); };
+  const NormStatistics statistics{statistic(), statistic()};
   const GradSink dx{empty_like(x)};
-  const GradSink dgamma{Tensor::zeros({kWidth}, DType::f32, kGpu)};
-  const GradSink dbeta{Tensor::zeros({kWidth}, DType::f32, kGpu)};
-  bench.row("layernorm backward bf16", 3 * x.bytes(), [&] {
+  const GradSink dgamma{Tensor::zeros({sizes.width}, DType::f32, kGpu)};
+  const GradSink dbeta{Tensor::zeros({sizes.width}, DType::f32, kGpu)};
+  bench.row("layernorm backward" + of, 3 * x.bytes(), [&] {
     detail::normalize_backward_cuda(norm, x, statistics, branch, dx, dgamma, dbeta);
   });
 }
 
-void bench_losses(Bench& bench) {
-  const Tensor logits = values({kLossTokens, kVocab}, DType::bf16);
-  std::vector<int32_t> host(kLossTokens);
+void bench_losses(Bench& bench, const Sizes& sizes, DType dtype) {
+  const std::string of = std::string(" ") + std::string(name_of(dtype));
+  const int64_t tokens = std::max<int64_t>(1, sizes.tokens / kTokensOfALoss);
+  const Tensor logits = values({tokens, kVocab}, dtype);
+  std::vector<int32_t> host(static_cast<size_t>(tokens));
   for (size_t i = 0; i < host.size(); ++i) {
     host[i] = static_cast<int32_t>(i * 31 % kVocab);
   }
-  const Tensor targets = to_device(Tensor::from(host, {kLossTokens}), kGpu);
-  bench.row("softmax bf16", 2 * logits.bytes(), [&] { softmax(logits); });
-  bench.row("cross_entropy bf16", logits.bytes(), [&] { cross_entropy(logits, targets); });
-  const auto statistic = [] { return values({kLossTokens}, DType::f32); };
+  const Tensor targets = to_device(Tensor::from(host, {tokens}), kGpu);
+  bench.row("softmax" + of, 2 * logits.bytes(), [&] { softmax(logits); });
+  bench.row("cross_entropy" + of, logits.bytes(), [&] { cross_entropy(logits, targets); });
+  const auto statistic = [&] { return values({tokens}, DType::f32); };
   const detail::CrossEntropyCall call{logits, targets, kVocab, {}, statistic(), statistic()};
-  const Tensor count = to_device(Tensor::from<int32_t>({kLossTokens}, {}), kGpu);
+  const Tensor count = to_device(Tensor::from<int32_t>({static_cast<int32_t>(tokens)}, {}), kGpu);
   const Tensor dy = to_device(Tensor::from<float>({1.0f}, {}), kGpu);
   const GradSink dlogits{empty_like(logits)};
-  bench.row("cross_entropy backward bf16", 2 * logits.bytes(), [&] {
+  bench.row("cross_entropy backward" + of, 2 * logits.bytes(), [&] {
     detail::cross_entropy_backward_cuda(call, count, dy, dlogits);
   });
 }
@@ -243,14 +257,17 @@ void bench_optimizer(Bench& bench) {
   });
 }
 
-void bench_quantize(Bench& bench) {
-  const Tensor x = values({kTokens, kWidth}, DType::bf16);
-  for (const char* recipe : {"fp8-tensor", "fp8-row", "fp8-block", "mxfp8", "nvfp4"}) {
-    const LinearPrecision p = resolve_linear(parse_recipe(recipe), "layer", false);
+void bench_quantize(Bench& bench, const Sizes& sizes, DType dtype) {
+  const Tensor x = values({sizes.tokens, sizes.width}, dtype);
+  for (const char* recipe : {"fp8-tensor", "fp8-row", "fp8-block", "mxfp8", "mxfp4", "nvfp4"}) {
+    const OperandPrecision p = resolve_linear(parse_recipe(recipe), "layer", false).forward.a;
     for (const int k_axis : {1, 0}) {
-      bench.row(concat("quantize ", recipe, " along ", k_axis), x.bytes() + x.numel(), [&] {
-        quantize(x, k_axis, p.forward.a);
-      });
+      const bool whole = p.scaling == Scaling::tensor || p.scaling == Scaling::nvfp4 ||
+                         (p.scaling == Scaling::row && k_axis == 0);
+      const QuantizedMatrix q = quantize(x, k_axis, p);
+      bench.row(concat("quantize ", recipe, " along ", k_axis, " ", dtype),
+                (whole ? 2 : 1) * x.bytes() + q.values.bytes() + q.scales.bytes(),
+                [&] { quantize(x, k_axis, p); });
     }
   }
 }
@@ -262,6 +279,8 @@ int main(int argc, char** argv) {
     cxxopts::Options options("op_bench", "Memory-bound ops beside a device-to-device copy");
     options.add_options()("json", "one JSON object a line")(
         "only", "ops whose name starts so", cxxopts::value<std::string>()->default_value(""))(
+        "tokens", "rows of hidden states", cxxopts::value<int64_t>()->default_value("131072"))(
+        "width", "columns of hidden states", cxxopts::value<int64_t>()->default_value("768"))(
         "help", "this text");
     const auto given = options.parse(argc, argv);
     if (given.count("help") > 0) {
@@ -270,16 +289,18 @@ int main(int argc, char** argv) {
     }
     const NoGrad off;
     Bench bench(given.count("json") > 0, given["only"].as<std::string>());
-    bench_elementwise(bench, DType::bf16);
-    bench_elementwise(bench, DType::f32);
-    bench_norms(bench);
-    bench_losses(bench);
+    const Sizes sizes{given["tokens"].as<int64_t>(), given["width"].as<int64_t>()};
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      bench_elementwise(bench, sizes, dtype);
+      bench_norms(bench, sizes, dtype);
+      bench_losses(bench, sizes, dtype);
+      bench_quantize(bench, sizes, dtype);
+    }
     bench_attention(bench, 64, 256, 6);
     bench_attention(bench, 8, 1024, 12);
     bench_embedding(bench, 16384, 65, 384);
-    bench_embedding(bench, kTokens, kVocab, kWidth);
+    bench_embedding(bench, sizes.tokens, kVocab, sizes.width);
     bench_optimizer(bench);
-    bench_quantize(bench);
   } catch (const std::exception& error) {
     std::cerr << "op_bench: " << error.what() << "\n";
     return 1;
