@@ -16,6 +16,7 @@ __global__ void cross_entropy_sum_kernel(int64_t tokens,
                                          int32_t* count) {
   extern __shared__ float chunk_sums[];
   __shared__ int32_t valid;
+  device::wait_for_inputs();
   if (threadIdx.x == 0) {
     valid = 0;
   }
@@ -50,6 +51,7 @@ __global__ void __launch_bounds__(kGradientThreads)
                              const int32_t* count,
                              const float* dy,
                              S* dlogits) {
+  device::wait_for_inputs();
   const float of_token =
       weight != nullptr ? *weight : math::divide(1.0f, static_cast<float>(*count > 1 ? *count : 1));
   const float scale = *dy * of_token;
@@ -126,7 +128,10 @@ void detail::cross_entropy_cuda(const CrossEntropyCall& call, const CrossEntropy
                           call.logits.device());
   });
   cuda::launch(cross_entropy_sum_kernel,
-               {1, kFinishThreads, device::grid_of_rows(1, tokens).shared_bytes},
+               {.blocks = 1,
+                .threads = kFinishThreads,
+                .shared_bytes = device::grid_of_rows(1, tokens).shared_bytes,
+                .early = true},
                tokens,
                targets,
                losses.data<float>(),
@@ -147,7 +152,7 @@ void detail::cross_entropy_backward_cuda(const CrossEntropyCall& call,
       const T* logits = call.logits.data<T>();
       const auto launch = [&](auto* kernel) {
         cuda::launch(kernel,
-                     {tokens, kGradientThreads},
+                     {.blocks = tokens, .threads = kGradientThreads, .early = true},
                      columns,
                      call.vocab,
                      logits,

@@ -49,6 +49,7 @@ inline constexpr int kShortRowWarps = 4;
 /// A warp takes a token.
 template <class T>
 __global__ void short_loss_kernel(TokenLosses<T> losses) {
+  wait_for_inputs();
   const int64_t token =
       int64_t{blockIdx.x} * kShortRowWarps + static_cast<int>(threadIdx.x) / kWarpSize;
   const bool first = threadIdx.x % kWarpSize == 0;
@@ -248,7 +249,9 @@ void launch_losses(const TokenLosses<T>& losses, Device device) {
   const auto num_chunks = static_cast<int>((losses.vocab + kRowChunk - 1) / kRowChunk);
   if (num_chunks == 1) {
     cuda::launch(short_loss_kernel<T>,
-                 {cuda::blocks_for(losses.tokens, kShortRowWarps), kShortRowWarps * kWarpSize},
+                 {.blocks = cuda::blocks_for(losses.tokens, kShortRowWarps),
+                  .threads = kShortRowWarps * kWarpSize,
+                  .early = true},
                  losses);
     return;
   }

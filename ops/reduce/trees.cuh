@@ -73,6 +73,7 @@ template <class Value>
 __global__ void panel_sums_kernel(
     int64_t rows, int64_t columns, Value value, float* panels, ColumnSums to) {
   __shared__ float sixteens[kSixteens][kColumnsOfBlock];
+  wait_for_inputs();
   const int lane = static_cast<int>(threadIdx.x) % kColumnsOfBlock;
   const int sixteen = static_cast<int>(threadIdx.x) / kColumnsOfBlock;
   const int64_t column_blocks = (columns + kColumnsOfBlock - 1) / kColumnsOfBlock;
@@ -106,6 +107,7 @@ __global__ void __launch_bounds__(kSixteens* kWarpSize) packed_panel_sums_kernel
   constexpr int kColumns = kPack * kWarpSize;
   constexpr int kPitch = kWarpSize + kWarpSize / kPack;  // [j][lane], read as [lane][j]
   __shared__ float sixteens[kSixteens][kPack * kPitch];
+  wait_for_inputs();
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int sixteen = static_cast<int>(threadIdx.x) / kWarpSize;
   const auto column_blocks = static_cast<uint32_t>((columns + kColumns - 1) / kColumns);
@@ -225,13 +227,14 @@ void column_sums(int64_t rows,
   float* sums_of_panels = panels == 1 ? nullptr : partial.data<float>();
   const auto launch = [&](auto* kernel, int64_t columns_of_block) {
     const int64_t column_blocks = (columns + columns_of_block - 1) / columns_of_block;
-    cuda::launch(kernel,
-                 {panels * column_blocks, kSixteens * kWarpSize},
-                 rows,
-                 columns,
-                 value,
-                 sums_of_panels,
-                 to);
+    cuda::launch(
+        kernel,
+        {.blocks = panels * column_blocks, .threads = kSixteens * kWarpSize, .early = true},
+        rows,
+        columns,
+        value,
+        sums_of_panels,
+        to);
   };
   bool packed = false;
   if constexpr (PackedValue<Value>) {
