@@ -1,10 +1,10 @@
 // The forward pass of cross-entropy on a GPU, a token's row of logits at a time. A long row is read
 // once: every warp copies its chunks of the row tree into shared memory, and from there takes
-// maximum and sum, while the next row arrives. Rows that do not fit are read again, from the L2
-// cache. Short rows take a warp each.
+// maximum and sum; with two rows in a multiprocessor, one is copied while the other is summed. Rows
+// of which two do not fit are read again, from the L2 cache. Short rows take a warp each.
 #pragma once
 
-#include "core/cuda/copy_ahead.cuh"
+#include "core/cuda/mma_sm80.cuh"
 #include "core/math_near.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/op.cuh"
@@ -92,156 +92,142 @@ __global__ void block_loss_kernel(TokenLosses<T> losses) {
   }
 }
 
+/// maximum(a, b), in one instruction where there is one.
+__device__ inline float max_or_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+  return a;
+#else
+  return maximum(a, b);
+#endif
+}
+
 inline constexpr int kLongRowWarps = 16;
 
-/// A block takes every gridDim.x-th token, a warp every 16th chunk of its aligned row. Shared
-/// memory holds a sum for each chunk, then the row where it is staged: a thread looks only at what
-/// it copied itself, and copies the next row over what it has summed.
+/// A block takes a token, a warp every 16th chunk of its aligned row. Shared memory holds a sum for
+/// each chunk, then the row where it is staged; a thread looks only at what it copied itself.
 template <bool staged, class T>
 __global__ void __launch_bounds__(kLongRowWarps* kWarpSize, 2)
     long_loss_kernel(TokenLosses<T> losses, int num_chunks) {
   using Group = Pack<T, kRowGroup>;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  constexpr int kChunkGroups = kRowChunk / kRowGroup;
+  constexpr int kCopies = sizeof(Group) / kVectorBytes;
   extern __shared__ __align__(16) float chunk_sums[];
   __shared__ float extremes[2][kLongRowWarps];
   auto* stage = reinterpret_cast<Group*>(chunk_sums + (num_chunks + 3) / 4 * 4);
+  const int64_t token = blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  if (!losses.is_valid(token)) {  // the whole block
+    if (threadIdx.x == 0) {
+      losses.finish_invalid(token);
+    }
+    return;
+  }
+  const T* row = losses.logits + token * losses.columns;
   const int groups = static_cast<int>((losses.vocab + kRowGroup - 1) / kRowGroup);
+  constexpr int kChunkGroups = kRowChunk / kRowGroup;
+  // The rows that share a multiprocessor start with different warps: where chunks are few, they
+  // would all wait for the same ones.
+  const int first_chunk = (warp + static_cast<int>(token)) % kLongRowWarps;
   const auto for_own_chunks = [&](const auto& body) {
-    for (int chunk = warp; chunk < num_chunks; chunk += kLongRowWarps) {
+    for (int chunk = first_chunk; chunk < num_chunks; chunk += kLongRowWarps) {
       body(chunk, min(groups, (chunk + 1) * kChunkGroups));
     }
   };
-  const auto row_of = [&](int64_t token) { return losses.logits + token * losses.columns; };
-  const auto copy_group = [&](const T* row, int g) {
-    auto* to = reinterpret_cast<uint4*>(&stage[g]);
-    const auto* from = reinterpret_cast<const uint4*>(row + int64_t{g} * kRowGroup);
+  if constexpr (staged) {
+    for_own_chunks([&](int chunk, int end) {
+      for (int g = chunk * kChunkGroups + lane; g < end; g += kWarpSize) {
+        const T* from = row + int64_t{g} * kRowGroup;
+        const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(&stage[g]));
 #pragma unroll
-    for (int k = 0; k < static_cast<int>(sizeof(Group)) / kVectorBytes; ++k) {
-      copy_ahead(to + k, from + k);
-    }
-  };
-  const auto copy_row = [&](int64_t token) {
-    if (staged && token < losses.tokens) {
-      for_own_chunks([&](int chunk, int end) {
-        for (int g = chunk * kChunkGroups + lane; g < end; g += kWarpSize) {
-          copy_group(row_of(token), g);
+        for (int k = 0; k < kCopies; ++k) {
+          sm80::copy_async(
+              to + k * kVectorBytes, reinterpret_cast<const uint4*>(from) + k, kVectorBytes);
         }
-      });
+      }
+    });
+    sm80::copy_commit();
+    sm80::copy_wait<0>();
+  }
+  const auto group_of = [&](int g) {
+    if constexpr (staged) {
+      return stage[g];
+    } else {
+      return load_pack<kRowGroup>(row + int64_t{g} * kRowGroup);
     }
   };
+
   // Elements past the vocabulary, in the last group alone.
   const auto inside = [&](int g, int j) { return int64_t{g} * kRowGroup + j < losses.vocab; };
-
-  copy_row(blockIdx.x);
-  for (int64_t token = blockIdx.x; token < losses.tokens; token += gridDim.x) {
-    const T* row = row_of(token);
-    const int64_t next = token + gridDim.x;
-    if (!losses.is_valid(token)) {  // the whole block
-      if (threadIdx.x == 0) {
-        losses.finish_invalid(token);
-      }
-      wait_for_copies();
-      copy_row(next);
-      continue;
-    }
-    const auto group_of = [&](int g) {
-      if constexpr (staged) {
-        return stage[g];
-      } else {
-        return load_pack<kRowGroup>(row + int64_t{g} * kRowGroup);
-      }
-    };
-    wait_for_copies();
-    float largest = -kInfinity;
-    float least = kInfinity;
-    for_own_chunks([&](int chunk, int end) {
+  float largest = -kInfinity;
+  float least = kInfinity;
+  for_own_chunks([&](int chunk, int end) {
 #pragma unroll 4
-      for (int g = chunk * kChunkGroups + lane; g < end; g += kWarpSize) {
-        const Group group = group_of(g);
+    for (int g = chunk * kChunkGroups + lane; g < end; g += kWarpSize) {
+      const Group group = group_of(g);
 #pragma unroll
-        for (int j = 0; j < kRowGroup; ++j) {
-          if (g < groups - 1 || inside(g, j)) {
-            const float x = widen(group.at(j));
-            largest = maximum(largest, x);
-            least = fminf(least, x);
-          }
+      for (int j = 0; j < kRowGroup; ++j) {
+        if (g < groups - 1 || inside(g, j)) {
+          const float x = widen(group.at(j));
+          largest = max_or_nan(largest, x);
+          least = fminf(least, x);
         }
       }
-    });
-    largest = warp_max(largest);
-    least = -warp_max(-least);
-    if (lane == 0) {
-      extremes[0][warp] = largest;
-      extremes[1][warp] = least;
     }
-    __syncthreads();
-    largest = warp_max(extremes[0][lane % kLongRowWarps]);
-    least = -warp_max(-extremes[1][lane % kLongRowWarps]);
-    const float shift = softmax_shift(largest);
-    const bool near = least - shift >= math::kExpNear;  // false where there is a NaN
-
-    for_own_chunks([&](int chunk, int end) {
-      RowLanes<float> lanes;
-      const auto add = [&](int g, const auto& exp) {
-        const Group group = group_of(g);
-        float terms[kRowGroup];
-#pragma unroll
-        for (int j = 0; j < kRowGroup; ++j) {
-          terms[j] = exp(widen(group.at(j)) - shift);
-        }
-        if (g == groups - 1) {
-#pragma unroll
-          for (int j = 0; j < kRowGroup; ++j) {
-            terms[j] = inside(g, j) ? terms[j] : 0.0f;
-          }
-        }
-        lanes.add(terms);
-        if (staged && next < losses.tokens) {
-          copy_group(row_of(next), g);
-        }
-      };
-      if (near) {
-#pragma unroll 2
-        for (int g = chunk * kChunkGroups + lane; g < end; g += kWarpSize) {
-          add(g, [](float x) { return math::exp_near(x); });
-        }
-      } else {
-        for (int g = chunk * kChunkGroups + lane; g < end; g += kWarpSize) {
-          add(g, [](float x) { return math::exp(x); });
-        }
-      }
-      const float sum = lanes.sum();
-      if (lane == 0) {
-        chunk_sums[chunk] = sum;
-      }
-    });
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      float sum = chunk_sums[0];
-      for (int chunk = 1; chunk < num_chunks; ++chunk) {
-        sum += chunk_sums[chunk];
-      }
-      losses.finish(token, {largest, sum, sum == 0.0f ? 0.0f : math::divide(1.0f, sum)});
-    }
-    __syncthreads();  // before the next row's extremes and sums
+  });
+  largest = warp_max(largest);
+  least = -warp_max(-least);
+  if (lane == 0) {
+    extremes[0][warp] = largest;
+    extremes[1][warp] = least;
   }
-}
+  __syncthreads();
+  largest = warp_max(extremes[0][lane % kLongRowWarps]);
+  least = -warp_max(-extremes[1][lane % kLongRowWarps]);
+  const float shift = softmax_shift(largest);
+  const bool near = least - shift >= math::kExpNear;  // false where there is a NaN
 
-/// Blocks that the device runs at a time.
-template <class Kernel>
-int64_t resident_blocks(Kernel* kernel, size_t shared_bytes, Device device) {
-  int of_processor = 0;
-  int processors = 0;
-  HALFTONE_CUDA_CHECK(cudaFuncSetAttribute(
-      kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-  HALFTONE_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-      &of_processor, kernel, kLongRowWarps * kWarpSize, shared_bytes));
-  HALFTONE_CUDA_CHECK(
-      cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device.index));
-  return std::max(1, of_processor * processors);
+  for_own_chunks([&](int chunk, int end) {
+    RowLanes<float> lanes;
+    const auto add = [&](int g, const auto& exp) {
+      const Group group = group_of(g);
+      float terms[kRowGroup];
+#pragma unroll
+      for (int j = 0; j < kRowGroup; ++j) {
+        terms[j] = exp(widen(group.at(j)) - shift);
+      }
+      if (g == groups - 1) {
+#pragma unroll
+        for (int j = 0; j < kRowGroup; ++j) {
+          terms[j] = inside(g, j) ? terms[j] : 0.0f;
+        }
+      }
+      lanes.add(terms);
+    };
+    if (near) {
+#pragma unroll 2
+      for (int g = chunk * kChunkGroups + lane; g < end; g += kWarpSize) {
+        add(g, [](float x) { return math::exp_near(x); });
+      }
+    } else {
+      for (int g = chunk * kChunkGroups + lane; g < end; g += kWarpSize) {
+        add(g, [](float x) { return math::exp(x); });
+      }
+    }
+    const float sum = lanes.sum();
+    if (lane == 0) {
+      chunk_sums[chunk] = sum;
+    }
+  });
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    float sum = chunk_sums[0];
+    for (int chunk = 1; chunk < num_chunks; ++chunk) {
+      sum += chunk_sums[chunk];
+    }
+    losses.finish(token, {largest, sum, sum == 0.0f ? 0.0f : math::divide(1.0f, sum)});
+  }
 }
 
 template <class T>
@@ -259,16 +245,14 @@ void launch_losses(const TokenLosses<T>& losses, Device device) {
   const size_t row_bytes =
       static_cast<size_t>(losses.vocab + kRowGroup - 1) / kRowGroup * sizeof(Pack<T, kRowGroup>);
   if (losses.columns % kRowGroup == 0 && is_aligned(losses.logits)) {
+    constexpr size_t kMostBytes = 112 * 1024;  // two rows share a multiprocessor
     auto* kernel = long_loss_kernel<true, T>;
     size_t bytes = sum_bytes + row_bytes;
-    int64_t blocks = losses.tokens;
-    if (allow_shared_bytes(kernel, bytes, device)) {
-      blocks = std::min(blocks, resident_blocks(kernel, bytes, device));
-    } else {
+    if (bytes > kMostBytes || !allow_shared_bytes(kernel, bytes, device)) {
       kernel = long_loss_kernel<false, T>;
       bytes = sum_bytes;
     }
-    cuda::launch(kernel, {blocks, kLongRowWarps * kWarpSize, bytes}, losses, num_chunks);
+    cuda::launch(kernel, {losses.tokens, kLongRowWarps * kWarpSize, bytes}, losses, num_chunks);
     return;
   }
   cuda::launch(block_loss_kernel<T>,
