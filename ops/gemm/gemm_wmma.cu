@@ -197,12 +197,22 @@ void launch_wmma(const GemmLaunch& launch, const WmmaArgs& args) {
   const auto count = [](int64_t size, int64_t tile) {
     return static_cast<unsigned>((size + tile - 1) / tile);
   };
-  const unsigned deep = static_cast<unsigned>(args.out.batch * launch.config.splits);
+  const int64_t deep = args.out.batch * launch.config.splits;
+  HALFTONE_CHECK(deep <= 65535 && args.out.N < 65535 * int64_t{kTile},
+                 "gemm: wmma takes at most 65,535 matrices times splits, and as many tiles of ",
+                 kTile,
+                 " columns; there are ",
+                 deep,
+                 " and ",
+                 args.out.N,
+                 " columns");
   if (launch.config.kernel == GemmKernel::wmma_naive) {
-    const dim3 grid(count(args.out.M, 16), count(args.out.N, 16 * kWarps), deep);
+    const dim3 grid(
+        count(args.out.M, 16), count(args.out.N, 16 * kWarps), static_cast<unsigned>(deep));
     gemm_wmma_naive_kernel<In, kAmn, kBmn><<<grid, 32 * kWarps, 0, launch.stream>>>(args);
   } else {
-    const dim3 grid(count(args.out.M, kTile), count(args.out.N, kTile), deep);
+    const dim3 grid(
+        count(args.out.M, kTile), count(args.out.N, kTile), static_cast<unsigned>(deep));
     gemm_wmma_kernel<In, kAmn, kBmn><<<grid, 32 * kWarps, 0, launch.stream>>>(args);
   }
   HALFTONE_CUDA_CHECK_LAUNCH();

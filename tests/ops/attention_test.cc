@@ -152,8 +152,10 @@ TEST(Attention, WrongInputsAreNamed) {
   testing::expect_holds(message(Tensor::zeros({1, 4, 0}, DType::f32), {.heads = 1}), "[1, 4, 0]");
   testing::expect_holds(
       message(qkv, {.heads = 3, .precision = precision_of(DType::bf16)}), "f32", "bf16");
-  const AttentionOptions forced{
-      .heads = 3, .gemm_kernel = "emulated", .path = "blocks.0.attn"};  // takes no fp32 sums
+  AttentionOptions forced;
+  forced.heads = 3;
+  forced.gemm_kernel = "emulated";  // takes no fp32 sums
+  forced.path = "blocks.0.attn";
   testing::expect_holds(message(qkv, forced), "attention blocks.0.attn: gemm: kernel 'emulated'");
   EXPECT_THROW(attention(Tensor::zeros({4, 18}, DType::f32), {.heads = 3}), std::invalid_argument);
 }
