@@ -13,11 +13,13 @@ if [ -z "$(find build/asan -name '*.gcda' -print -quit 2>/dev/null)" ]; then
   exit 1
 fi
 
-# gcov prints each source file as lines of "count: number: text": '-' is no code, '#####' never ran.
-find build/asan -name '*.gcda' -print0 |
-  xargs -0 gcov --stdout --relative-only --source-prefix "$PWD" 2>/dev/null |
+# gcov prints each source file as lines of "count: number: text": '-' is no code, '#####' never ran. Paths are
+# relative to the sources or, behind a compiler cache, to the build.
+root=$PWD
+(cd build/asan && find . -name '*.gcda' -print0 |
+  xargs -0 gcov --stdout --relative-only --source-prefix "$root" 2>/dev/null) |
   awk -F: -v verbose=$verbose '
-    $3 == "Source" { file = $4 ~ /^(core|ops|data)\// ? $4 : ""; next }
+    $3 == "Source" { file = $4; sub(/^(\.\.\/)+/, "", file); if (file !~ /^(core|ops|data)\//) file = ""; next }
     file == "" || $2 !~ /^ *[0-9]+$/ { next }
     {
       count = $1; gsub(/[ *]/, "", count)
