@@ -4,7 +4,7 @@
 // of which two do not fit are read again, from the L2 cache. Short rows take a warp each.
 #pragma once
 
-#include "core/cuda/mma_sm80.cuh"
+#include "core/cuda/copy_ahead.cuh"
 #include "core/math_near.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/op.cuh"
@@ -92,16 +92,6 @@ __global__ void block_loss_kernel(TokenLosses<T> losses) {
   }
 }
 
-/// maximum(a, b), in one instruction where there is one.
-__device__ inline float max_or_nan(float a, float b) {
-#if __CUDA_ARCH__ >= 800
-  asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
-  return a;
-#else
-  return maximum(a, b);
-#endif
-}
-
 inline constexpr int kLongRowWarps = 16;
 
 /// A block takes a token, a warp every 16th chunk of its aligned row. Shared memory holds a sum for
@@ -138,17 +128,15 @@ __global__ void __launch_bounds__(kLongRowWarps* kWarpSize, 2)
   if constexpr (staged) {
     for_own_chunks([&](int chunk, int end) {
       for (int g = chunk * kChunkGroups + lane; g < end; g += kWarpSize) {
-        const T* from = row + int64_t{g} * kRowGroup;
-        const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(&stage[g]));
+        auto* to = reinterpret_cast<uint4*>(&stage[g]);
+        const auto* from = reinterpret_cast<const uint4*>(row + int64_t{g} * kRowGroup);
 #pragma unroll
         for (int k = 0; k < kCopies; ++k) {
-          sm80::copy_async(
-              to + k * kVectorBytes, reinterpret_cast<const uint4*>(from) + k, kVectorBytes);
+          copy_ahead(to + k, from + k);
         }
       }
     });
-    sm80::copy_commit();
-    sm80::copy_wait<0>();
+    wait_for_copies();
   }
   const auto group_of = [&](int g) {
     if constexpr (staged) {
@@ -170,7 +158,7 @@ __global__ void __launch_bounds__(kLongRowWarps* kWarpSize, 2)
       for (int j = 0; j < kRowGroup; ++j) {
         if (g < groups - 1 || inside(g, j)) {
           const float x = widen(group.at(j));
-          largest = max_or_nan(largest, x);
+          largest = maximum(largest, x);
           least = fminf(least, x);
         }
       }
