@@ -17,6 +17,7 @@ struct GradMeta {
   std::shared_ptr<Node> producer;  // null for a leaf, and once the graph has been walked
   Tensor grad;  // a leaf's stays; an activation's is freed once its producer has run
   bool written = false;
+  bool taken = false;  // by GradSink::take: others may read the memory of `grad`
 };
 
 struct Node {
@@ -58,6 +59,14 @@ std::vector<std::shared_ptr<GradMeta>> reachable(const std::shared_ptr<GradMeta>
   return found;
 }
 
+Tensor new_gradient(const GradMeta& meta) {
+  const DType dtype = meta.leaf && meta.dtype != DType::f64 ? DType::f32 : meta.dtype;
+  return Tensor::empty(meta.shape,
+                       dtype,
+                       meta.device,
+                       meta.leaf ? MemoryCategory::gradients : MemoryCategory::activations);
+}
+
 GradSink open_sink(const std::shared_ptr<GradMeta>& meta) {
   if (meta == nullptr) {
     return {};
@@ -68,16 +77,32 @@ GradSink open_sink(const std::shared_ptr<GradMeta>& meta) {
                  meta->shape,
                  " comes from a graph that was already walked");
   if (!meta->grad.defined()) {
-    const DType dtype = leaf && meta->dtype != DType::f64 ? DType::f32 : meta->dtype;
-    meta->grad = Tensor::empty(meta->shape,
-                               dtype,
-                               meta->device,
-                               leaf ? MemoryCategory::gradients : MemoryCategory::activations);
+    meta->grad = new_gradient(*meta);
     meta->written = false;
   }
   const bool accumulate = meta->written;
+  if (accumulate && meta->taken) {
+    if (meta->grad.is_shared()) {
+      const Tensor own = new_gradient(*meta);
+      copy(meta->grad, own);
+      meta->grad = own;
+    }
+    meta->taken = false;
+  }
   meta->written = true;
-  return {meta->grad, accumulate};
+  return {meta->grad, accumulate, leaf || accumulate ? nullptr : meta};
+}
+
+// One sink per input.
+void open_sinks(const std::vector<std::shared_ptr<GradMeta>>& inputs,
+                std::vector<GradSink>& sinks) {
+  sinks.clear();
+  for (const std::shared_ptr<GradMeta>& input : inputs) {
+    sinks.push_back(open_sink(input));
+    if (std::count(inputs.begin(), inputs.end(), input) > 1) {
+      sinks.back().taker = nullptr;  // the other sinks' buffer is this one's
+    }
+  }
 }
 
 void run_backward(const std::shared_ptr<GradMeta>& root) {
@@ -86,15 +111,13 @@ void run_backward(const std::shared_ptr<GradMeta>& root) {
   for (std::shared_ptr<GradMeta>& output : reachable(root)) {
     const std::shared_ptr<Node> node = std::move(output->producer);
     if (output->written) {
-      sinks.clear();
-      for (const std::shared_ptr<GradMeta>& input : node->inputs) {
-        sinks.push_back(open_sink(input));
-      }
+      open_sinks(node->inputs, sinks);
       node->backward(output->grad, sinks);
     }
     // The gradient and whatever the closure captured are free from here on.
     output->grad = Tensor();
     output->written = false;
+    output->taken = false;
   }
 }
 
@@ -116,6 +139,15 @@ Node::~Node() {
     pending.pop_back();
   }
   draining = false;
+}
+
+bool GradSink::take(const Tensor& gradient) const {
+  if (taker == nullptr || gradient.dtype() != taker->dtype || !gradient.is_contiguous()) {
+    return false;
+  }
+  taker->grad = gradient.view(taker->shape);
+  taker->taken = true;
+  return true;
 }
 
 bool recording() { return recording_now; }

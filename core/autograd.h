@@ -5,15 +5,20 @@
 //
 // A closure receives one GradSink per input. A sink that converts to false is not wanted. Otherwise
 // the closure writes the whole gradient into sink.buffer, or adds to it where sink.accumulate says
-// so; sinks are to be served in the order of the inputs, because one tensor may be several inputs
-// and its second sink then accumulates onto the first. The gradient of an activation has the
-// activation's dtype; the gradient of a parameter is f32 whatever the parameter's own dtype (f64
-// for f64).
+// so, or hands on a tensor it has (GradSink::take); sinks are to be served in the order of the
+// inputs, because one tensor may be several inputs and its second sink then accumulates onto the
+// first. The gradient of an activation has the activation's dtype; the gradient of a parameter is
+// f32 whatever the parameter's own dtype (f64 for f64).
+//
+// Gradients that were handed on share memory: of all tensors that a sum passes its gradient to, for
+// one. They are only read, until something is to be added to one of them: then it is copied first,
+// unless the others are gone by then.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -21,10 +26,19 @@
 
 namespace halftone {
 
+struct GradMeta;
+
 struct GradSink {
   Tensor buffer;
   bool accumulate = false;
+  std::shared_ptr<GradMeta> taker = nullptr;  // null where take() has to decline
+
   explicit operator bool() const { return buffer.defined(); }
+
+  /// Makes `gradient` itself, which nobody may write to any more, the whole gradient of the input,
+  /// in the input's shape. Declines, and returns false, where the gradient has to be in memory of
+  /// its own (a leaf's) or to be added to another, or has another dtype.
+  bool take(const Tensor& gradient) const;
 };
 
 /// Whether operations record themselves now.

@@ -76,6 +76,8 @@ class Tensor {
   Tensor view(const Shape& shape, std::vector<int64_t> strides, int64_t offset) const;
   /// A contiguous tensor's elements under another shape of as many elements, without autograd.
   Tensor view(const Shape& shape) const;
+  /// Whether other tensors share its memory.
+  bool is_shared() const { return storage_.use_count() > 1; }
   /// The same elements, unknown to autograd: what a closure captures when it needs its own output.
   Tensor detach() const;
 

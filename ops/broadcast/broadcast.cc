@@ -1,6 +1,7 @@
 #include "ops/broadcast/broadcast.h"
 
 #include "core/reduce.h"
+#include "ops/cast/cast.h"
 
 namespace halftone {
 namespace {
@@ -70,10 +71,6 @@ void gradient_cpu(const BroadcastPlan& plan,
   const T* g = dy.data<T>();
   const T* f = factor.defined() ? factor.data<T>() : nullptr;
   if (!plan.repeats(operand)) {  // its elements are the result's
-    if (f == nullptr) {
-      write_gradient<T>(sink, [g](int64_t i) { return widen(g[i]); });
-      return;
-    }
     with_sink<T>(sink, [&]<bool accumulate>(auto* out) {
       for_broadcast(plan, [=](int64_t i, int64_t ia, int64_t ib) {
         put<accumulate>(out[i], widen(g[i]) * widen(f[operand == 0 ? ib : ia]));
@@ -185,7 +182,9 @@ void broadcast_gradient(const BroadcastPlan& plan,
   if (!sink) {
     return;
   }
-  if (dy.is_cpu()) {
+  if (!factor.defined() && !plan.repeats(operand)) {
+    convert_gradient(dy, sink);
+  } else if (dy.is_cpu()) {
     dispatch_floating(dy.dtype(), "broadcast", [&]<class T>() {
       gradient_cpu<T>(plan, operand, dy, factor, sink);
     });

@@ -118,10 +118,6 @@ void detail::broadcast_gradient_cuda(const BroadcastPlan& plan,
                                      const Tensor& dy,
                                      const Tensor& factor,
                                      const GradSink& sink) {
-  if (!factor.defined() && !plan.repeats(operand)) {
-    convert_gradient(dy, sink);
-    return;
-  }
   dispatch_gpu(dy.dtype(), "broadcast", [&]<class T>() {
     const Term<T> term{dy.data<T>(),
                        factor.defined() ? factor.data<T>() : nullptr,

@@ -55,7 +55,7 @@ Tensor contiguous(const Tensor& x) {
 }
 
 void convert_gradient(const Tensor& dy, const GradSink& dx) {
-  if (dx) {
+  if (dx && !dx.take(dy)) {
     convert_into(dy, dx.buffer, dx.accumulate);
   }
 }

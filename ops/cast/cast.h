@@ -18,8 +18,8 @@ Tensor contiguous(const Tensor& x);
 /// floating, with as many elements, on one device.
 void convert_into(const Tensor& from, const Tensor& to, bool accumulate = false);
 
-/// What is backward of an op that changes dtype or shape alone: the elements of dy, as the sink's
-/// dtype, written or added to it. Does nothing where no gradient is wanted.
+/// What is backward of an op that changes dtype or shape alone: dy handed on (GradSink::take), or
+/// its elements, as the sink's dtype, written or added. Does nothing where no gradient is wanted.
 void convert_gradient(const Tensor& dy, const GradSink& dx);
 
 namespace detail {

@@ -17,13 +17,7 @@ Tensor reshape(const Tensor& x, const Shape& shape) {
                  " has ",
                  shape.numel());
   Tensor y = x.view(shape);
-  record({x}, y, [](const Tensor& dy, const GradSink& dx) {
-    if (!dx.accumulate && dx.buffer.dtype() == dy.dtype()) {
-      copy(dy.view(dx.buffer.shape()), dx.buffer);
-      return;
-    }
-    convert_gradient(dy, dx);
-  });
+  record({x}, y, [](const Tensor& dy, const GradSink& dx) { convert_gradient(dy, dx); });
   return y;
 }
 

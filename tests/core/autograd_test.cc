@@ -34,6 +34,22 @@ Tensor multiply(const Tensor& a, const Tensor& b) {
   return y;
 }
 
+// y = a + b, whose gradient is handed on to either.
+Tensor add(const Tensor& a, const Tensor& b) {
+  Tensor y = empty_like(a);
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    y.data<double>()[i] = a.data<double>()[i] + b.data<double>()[i];
+  }
+  record({a, b}, y, [](const Tensor& dy, const GradSink& da, const GradSink& db) {
+    for (const GradSink& sink : {da, db}) {
+      if (sink && !sink.take(dy)) {
+        write(sink, dy.to_doubles());
+      }
+    }
+  });
+  return y;
+}
+
 Tensor leaf(double value) {
   Tensor t = Tensor::from<double>({value}, {1});
   t.set_requires_grad();
@@ -60,6 +76,52 @@ TEST(Autograd, ADiamondVisitsEveryNodeOnce) {
   const Tensor y = multiply(b, multiply(b, b));  // a^6
   backward(y);
   EXPECT_EQ(a.grad().item(), 6 * 32);
+}
+
+TEST(Autograd, AGradientHandedOnIsCopiedBeforeItIsAddedTo) {
+  const Tensor a = leaf(2);
+  const Tensor b = leaf(3);
+  const Tensor x = multiply(a, a);
+  const Tensor w = multiply(b, b);
+  const Tensor u = add(x, w);
+  // The gradient of y is that of x and of u at first; then x gets another, and w has that of u.
+  const Tensor y = add(x, u);
+  const Tensor dy = Tensor::from<double>({1}, {1});
+  backward(y, dy);
+  EXPECT_EQ(a.grad().item(), 2 * 2 * 2);
+  EXPECT_EQ(b.grad().item(), 2 * 3);
+  EXPECT_EQ(dy.item(), 1);
+}
+
+TEST(Autograd, AGradientHandedOnTwiceToOneTensorIsAdded) {
+  const Tensor a = leaf(2);
+  const Tensor x = multiply(a, a);
+  backward(add(add(x, x), x));
+  EXPECT_EQ(a.grad().item(), 3 * 4);
+}
+
+TEST(Autograd, LeavesDoNotShareTheGradientOfTheirSum) {
+  const Tensor a = leaf(2);
+  const Tensor b = leaf(3);
+  const Tensor dy = Tensor::from<double>({1}, {1});
+  backward(add(a, b), dy);
+  backward(add(a, multiply(b, b)), dy);
+  EXPECT_EQ(a.grad().item(), 2);
+  EXPECT_EQ(b.grad().item(), 1 + 6);
+  EXPECT_EQ(dy.item(), 1);
+}
+
+TEST(Autograd, AGradientHandedOnTakesNoMemory) {
+  MemoryPool& pool = memory_pool(Device{});
+  const Tensor a = Tensor::zeros({1000}, DType::f64).set_requires_grad();
+  Tensor y = multiply(a, a);
+  for (int i = 0; i < 10; ++i) {
+    y = add(y, multiply(y, y));  // as residual branches: y's other gradient is done when y's comes
+  }
+  pool.reset_peaks();
+  const int64_t before = pool.stats().total.live_bytes;
+  backward(y, Tensor::zeros({1000}, DType::f64));
+  EXPECT_LE(pool.stats().total.peak_bytes - before, 4 * 8000);
 }
 
 TEST(Autograd, AccumulatesAcrossBackwardPassesUntilReset) {
