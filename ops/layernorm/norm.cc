@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/lane_tree.h"
 #include "core/math.h"
 #include "core/reduce.h"
 #include "ops/rows.h"
@@ -78,34 +79,8 @@ void forward(const Norm& norm,
   });
 }
 
-// Adds up panel sums [panels, columns] in ascending order and writes them to a parameter's
-// gradient.
-template <class C>
-void write_panels(const std::vector<C>& sums, int64_t columns, const GradSink& sink) {
-  if (!sink) {
-    return;
-  }
-  std::vector<C> total(sums.begin(), sums.begin() + columns);
-  for (auto panel = sums.begin() + columns; panel != sums.end(); panel += columns) {
-    for (int64_t c = 0; c < columns; ++c) {
-      total[static_cast<size_t>(c)] += panel[c];
-    }
-  }
-  Rows<C>(sink.buffer, columns).store(0, total.data(), sink.accumulate);
-}
-
-// The column tree over one panel of values [rows, columns].
-template <class C>
-void sum_panel(int64_t rows, int64_t columns, const C* values, C* sums) {
-  for (int64_t c0 = 0; c0 < columns; c0 += detail::kColumnBlock) {
-    const auto width = static_cast<int>(std::min<int64_t>(detail::kColumnBlock, columns - c0));
-    column_panel_sum(
-        rows, width, [=](int64_t r, int64_t c) { return values[r * columns + c0 + c]; }, sums + c0);
-  }
-}
-
-// One pass over x and dy by panels of 128 rows: dx row by row, then the panel's part of dgamma and
-// dbeta.
+// One pass over x and dy, lane by lane of the lane tree: dx row by row, and what these rows add to
+// dgamma and dbeta.
 template <class C>
 void backward_pass(const Norm& norm,
                    const Tensor& x,
@@ -114,42 +89,44 @@ void backward_pass(const Norm& norm,
                    const GradSink& dx,
                    const GradSink& dgamma,
                    const GradSink& dbeta) {
+  constexpr int64_t kLanes = 8;  // of a task
   const int64_t columns = x.size(-1);
   const int64_t rows = num_rows(x);
-  const int64_t panels = std::max<int64_t>(1, (rows + kColumnPanel - 1) / kColumnPanel);
+  const int64_t tasks = (std::min<int64_t>(rows, kTreeLanes) + kLanes - 1) / kLanes;
   std::vector<C> gamma(static_cast<size_t>(columns));
   Rows<C>(norm.gamma, columns).load(0, gamma.data());
-  const auto panel_sums = static_cast<size_t>(panels * columns);
-  std::vector<C> gamma_sums(dgamma ? panel_sums : 0, C(0));
-  std::vector<C> beta_sums(dbeta ? panel_sums : 0, C(0));
+  const auto num_sums = static_cast<size_t>(std::max<int64_t>(1, tasks) * columns);
+  std::vector<C> gamma_sums(dgamma ? num_sums : 0, C(0));
+  std::vector<C> beta_sums(dbeta ? num_sums : 0, C(0));
   const Rows<C> x_rows(x, columns);
   const Rows<C> dy_rows(dy, columns);
   const Rows<C> dx_rows = dx ? Rows<C>(dx.buffer, columns) : Rows<C>();
   const C* means = statistics.mean.data<C>();
   const C* rstds = statistics.rstd.data<C>();
-  parallel_for(rows == 0 ? 0 : panels, [&](int64_t panel) {
-    const int64_t first = panel * kColumnPanel;
-    const int64_t count = std::min<int64_t>(kColumnPanel, rows - first);
+  parallel_for(tasks, [&](int64_t task) {
     thread_local std::vector<C> scratch;
-    scratch.resize(static_cast<size_t>((2 * count + 2) * columns));
-    C* of_beta = scratch.data();              // dy [count, columns]
-    C* of_gamma = of_beta + count * columns;  // dy * xhat [count, columns]
-    C* xhat = of_gamma + count * columns;     // [columns]
-    C* out = xhat + columns;                  // [columns]
+    scratch.assign(static_cast<size_t>((2 * kLanes + 4) * columns), C(0));
+    C* of_gamma = scratch.data();              // of each lane, dy * xhat [kLanes, columns]
+    C* of_beta = of_gamma + kLanes * columns;  // dy [kLanes, columns]
+    C* dy_row = of_beta + kLanes * columns;
+    C* xhat = dy_row + columns;
+    C* product = xhat + columns;
+    C* out = product + columns;
     const C* g = gamma.data();
-    for (int64_t r = 0; r < count; ++r) {
-      const int64_t row = first + r;
-      C* dy_row = of_beta + r * columns;
-      C* product = of_gamma + r * columns;
+    const auto add_row = [&](int64_t row, int64_t lane) {
       const C rstd = rstds[row];
       x_rows.load(row, xhat);
       dy_rows.load(row, dy_row);
       standardize(norm.centered, columns, means[row], rstd, xhat);
+      C* gamma_lane = of_gamma + lane * columns;
+      C* beta_lane = of_beta + lane * columns;
       for (int64_t i = 0; i < columns; ++i) {
         product[i] = dy_row[i] * xhat[i];
+        gamma_lane[i] += product[i];
+        beta_lane[i] += dy_row[i];
       }
       if (!dx) {
-        continue;
+        return;
       }
       const C n = static_cast<C>(columns);
       const C along =
@@ -162,16 +139,29 @@ void backward_pass(const Norm& norm,
         out[i] = rstd * ((dy_row[i] * g[i] - mean) - xhat[i] * along);
       }
       dx_rows.store(row, out, dx.accumulate);
+    };
+    for (int64_t first = task * kLanes; first < rows; first += kTreeLanes) {
+      for (int64_t lane = 0; lane < std::min(kLanes, rows - first); ++lane) {
+        add_row(first + lane, lane);
+      }
     }
-    if (dgamma) {
-      sum_panel(count, columns, of_gamma, gamma_sums.data() + panel * columns);
-    }
-    if (dbeta) {
-      sum_panel(count, columns, of_beta, beta_sums.data() + panel * columns);
-    }
+    const auto keep = [&](C* lanes, std::vector<C>& sums) {
+      if (!sums.empty()) {
+        add_pairs(kLanes, columns, lanes);
+        std::copy_n(lanes, columns, sums.data() + task * columns);
+      }
+    };
+    keep(of_gamma, gamma_sums);
+    keep(of_beta, beta_sums);
   });
-  write_panels(gamma_sums, columns, dgamma);
-  write_panels(beta_sums, columns, dbeta);
+  const auto write = [&](std::vector<C>& sums, const GradSink& sink) {
+    if (sink) {
+      add_pairs(tasks, columns, sums.data());
+      Rows<C>(sink.buffer, columns).store(0, sums.data(), sink.accumulate);
+    }
+  };
+  write(gamma_sums, dgamma);
+  write(beta_sums, dbeta);
 }
 
 }  // namespace

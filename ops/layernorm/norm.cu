@@ -1,7 +1,6 @@
 // Rows of up to 2048 elements stay in a warp's registers (norm_rows.cuh). Longer ones, here, are
 // read by a block several times, from a cache after the first.
-#include "ops/cast/cast.h"
-#include "ops/layernorm/norm_rows.cuh"
+#include "ops/layernorm/norm_rows_backward.cuh"
 
 namespace halftone {
 namespace {
@@ -110,31 +109,16 @@ __global__ void norm_long_bwd_kernel(
   }
 }
 
-// What dgamma and dbeta are the column sums of.
+// What norm_lanes_kernel adds up.
 template <class T>
-struct GammaTerm {
+struct NormTerm {
   Standardized<T> xhat;
   AnyElements dy;
-  __device__ float operator()(int64_t row, int64_t i) const {
-    return dy[row * xhat.columns + i] * xhat(row, i);
+  __device__ float operator()(int64_t row, int64_t i, float& g) const {
+    g = dy[row * xhat.columns + i];
+    return g * xhat(row, i);
   }
 };
-struct BetaTerm {
-  AnyElements dy;
-  int64_t columns;
-  __device__ float operator()(int64_t row, int64_t i) const { return dy[row * columns + i]; }
-};
-
-template <class Term>
-void write_column_sums(int64_t rows, int64_t columns, const Term& term, const GradSink& sink) {
-  if (!sink) {
-    return;
-  }
-  const Device device = sink.buffer.device();
-  const Tensor sums = Tensor::empty({columns}, DType::f32, device, MemoryCategory::workspace);
-  device::column_sums(rows, columns, term, 1.0f, sums.data<float>(), device);
-  convert_gradient(sums, sink);
-}
 
 void forward_long(const Norm& norm,
                   const Tensor& x,
@@ -166,38 +150,6 @@ void forward_long(const Norm& norm,
                    y.data<Y>());
     });
   });
-}
-
-void backward_long(const Norm& norm,
-                   const Tensor& x,
-                   const NormStatistics& statistics,
-                   const Tensor& dy,
-                   const GradSink& dx,
-                   const GradSink& dgamma,
-                   const GradSink& dbeta) {
-  const int64_t rows = num_rows(x);
-  const int64_t columns = x.size(-1);
-  const AnyElements g = any_elements(norm.op, dy);
-  dispatch_gpu(x.dtype(), norm.op, [&]<class T>() {
-    const Standardized<T> xhat{x.data<T>(),
-                               statistics.mean.data<float>(),
-                               statistics.rstd.data<float>(),
-                               columns,
-                               norm.centered};
-    if (dx) {
-      with_sink<T>(dx, [&]<bool accumulate, class S>(S* out) {
-        cuda::launch(norm_long_bwd_kernel<accumulate, T, S>,
-                     device::grid_of_rows(rows, columns),
-                     rows,
-                     xhat,
-                     any_elements(norm.op, norm.gamma),
-                     g,
-                     out);
-      });
-    }
-    write_column_sums(rows, columns, GammaTerm<T>{xhat, g}, dgamma);
-  });
-  write_column_sums(rows, columns, BetaTerm{g, columns}, dbeta);
 }
 
 // Calls body with the steps of 256 that hold a row, as a constant; false if no warp can.
@@ -245,50 +197,117 @@ device::NormRows norm_rows(const Norm& norm, const Tensor& x, const NormStatisti
           statistics.rstd.data<float>()};
 }
 
-// One launch, and one that adds the panels; false where rows are too long.
-bool backward_rows(std::string_view op,
+struct ParameterSinks {
+  const GradSink& dgamma;
+  const GradSink& dbeta;
+
+  explicit operator bool() const { return dgamma || dbeta; }
+};
+
+// Calls launch(partials) for what fills the sums of all blocks, null where nobody wants them, then
+// adds these up.
+template <class Launch>
+void with_partials(const Norm& norm,
+                   int64_t rows,
+                   int64_t columns,
+                   const ParameterSinks& to,
+                   const Launch& launch) {
+  if (!to) {
+    return launch(static_cast<float*>(nullptr));
+  }
+  const int64_t parts = device::norm_parts(rows);
+  const Tensor partials = Tensor::empty(
+      {parts, 2, columns}, DType::f32, norm.gamma.device(), MemoryCategory::workspace);
+  launch(partials.data<float>());
+  cuda::launch(device::norm_parts_kernel,
+               {.blocks = 2 * cuda::blocks_for(columns, device::kWarpSize),
+                .threads = device::kNormThreads,
+                .early = true},
+               static_cast<int>(parts),
+               columns,
+               partials.data<float>(),
+               any_rows(norm.op, to.dgamma.buffer),
+               to.dgamma.accumulate,
+               any_rows(norm.op, to.dbeta.buffer),
+               to.dbeta.accumulate);
+}
+
+void backward_long(const Norm& norm,
+                   const Tensor& x,
+                   const NormStatistics& statistics,
+                   const Tensor& dy,
+                   const GradSink& dx,
+                   const ParameterSinks& to) {
+  const int64_t rows = num_rows(x);
+  const int64_t columns = x.size(-1);
+  const AnyElements g = any_elements(norm.op, dy);
+  dispatch_gpu(x.dtype(), norm.op, [&]<class T>() {
+    const Standardized<T> xhat{x.data<T>(),
+                               statistics.mean.data<float>(),
+                               statistics.rstd.data<float>(),
+                               columns,
+                               norm.centered};
+    if (dx) {
+      with_sink<T>(dx, [&]<bool accumulate, class S>(S* out) {
+        cuda::launch(norm_long_bwd_kernel<accumulate, T, S>,
+                     device::grid_of_rows(rows, columns),
+                     rows,
+                     xhat,
+                     any_elements(norm.op, norm.gamma),
+                     g,
+                     out);
+      });
+    }
+    with_partials(norm, rows, columns, to, [&](float* partials) {
+      if (partials != nullptr) {
+        const int64_t parts = device::norm_parts(rows);
+        cuda::launch(
+            device::norm_lanes_kernel<NormTerm<T>>,
+            {parts * ((columns + device::kWarpSize - 1) / device::kWarpSize), device::kNormThreads},
+            rows,
+            columns,
+            parts,
+            NormTerm<T>{xhat, g},
+            partials);
+      }
+    });
+  });
+}
+
+// False where rows are too long for a warp, or for shared memory.
+bool backward_rows(const Norm& norm,
                    const device::NormRows& rows,
                    const Tensor& dy,
                    const GradSink& dx,
-                   const GradSink& dgamma,
-                   const GradSink& dbeta) {
+                   const ParameterSinks& to) {
   return with_steps(dy.size(-1), [&]<int kSteps>() {
-    constexpr int kWidth = kSteps * kRowLanes;
     auto* const kernel = device::norm_rows_bwd_kernel<kSteps>;
-    // Fetching ahead pays where two blocks still share a multiprocessor.
-    const bool fetches = kSteps <= 3 && size_of(rows.x.dtype) == 2 && size_of(dy.dtype()) == 2;
-    constexpr size_t kSumBytes = sizeof(float) * kWidth * (1 + 2 * device::kNormWarps + 2 * 4);
-    constexpr size_t kStageBytes = 2 * 2 * kWidth * device::kNormWarps;
-    const size_t shared_bytes = kSumBytes + (fetches ? kStageBytes : 0);
-    if (!allow_shared_bytes(kernel, shared_bytes, dy.device())) {
-      return false;
+    constexpr size_t kFixedBytes = sizeof(float) * device::kNormFixedFloats<kSteps>;
+    constexpr size_t kMeetingBytes = sizeof(float) * device::kNormMeetingFloats<kSteps>;
+    constexpr size_t kStageBytes =
+        2 * device::kNormWarps * device::kVectorBytes * device::WarpRow<kSteps>::kPacks;
+    size_t bytes = kFixedBytes + std::max(kMeetingBytes, kStageBytes);
+    const bool fetches = size_of(rows.x.dtype) == 2 && size_of(dy.dtype()) == 2 &&
+                         allow_shared_bytes(kernel, bytes, dy.device());
+    if (!fetches) {
+      bytes = kFixedBytes + kMeetingBytes;
+      if (!allow_shared_bytes(kernel, bytes, dy.device())) {
+        return false;
+      }
     }
-    const int64_t num_panels = (rows.rows + kColumnPanel - 1) / kColumnPanel;
-    const bool sums = dgamma || dbeta;
-    const Tensor panels = Tensor::empty(
-        {sums ? num_panels : 0, 2, kWidth}, DType::f32, dy.device(), MemoryCategory::workspace);
-    float* partial = sums ? panels.data<float>() : nullptr;
-    cuda::launch(kernel,
-                 {num_panels, device::kNormThreads, shared_bytes},
-                 rows,
-                 any_rows(op, dy),
-                 any_rows(op, dx.buffer),
-                 dx.accumulate,
-                 fetches,
-                 partial);
-    if (sums) {
-      constexpr int kThreads = device::kWarpSize;
-      cuda::launch(device::norm_panels_kernel,
-                   {2 * cuda::blocks_for(rows.columns, kThreads), kThreads},
-                   num_panels,
-                   rows.columns,
-                   kWidth,
-                   static_cast<const float*>(partial),
-                   any_rows(op, dgamma.buffer),
-                   dgamma.accumulate,
-                   any_rows(op, dbeta.buffer),
-                   dbeta.accumulate);
-    }
+    with_partials(norm, rows.rows, rows.columns, to, [&](float* partials) {
+      cuda::launch(kernel,
+                   {.blocks = device::norm_parts(rows.rows),
+                    .threads = device::kNormThreads,
+                    .shared_bytes = bytes,
+                    .early = true},
+                   rows,
+                   any_rows(norm.op, dy),
+                   any_rows(norm.op, dx.buffer),
+                   dx.accumulate,
+                   fetches,
+                   partials);
+    });
     return true;
   });
 }
@@ -301,19 +320,40 @@ void detail::normalize_cuda(const Norm& norm,
                             const Tensor& branch,
                             const NormStatistics& statistics,
                             const Tensor& y) {
+  const int64_t rows = num_rows(x);
   const bool by_warps = aligned({x, residual, branch, y});
-  const bool done = by_warps && with_steps(x.size(-1), [&]<int kSteps>() {
-                      constexpr int64_t kBlocks = 2048;  // more would read gamma and beta anew
-                      const int64_t rows = num_rows(x);
-                      cuda::launch(device::norm_rows_fwd_kernel<kSteps>,
-                                   {std::min(kBlocks, cuda::blocks_for(rows, device::kNormWarps)),
-                                    device::kNormThreads},
-                                   norm_rows(norm, x, statistics),
-                                   any_rows(norm.op, residual),
-                                   any_rows(norm.op, branch),
-                                   any_rows(norm.op, y));
-                      return true;
-                    });
+  const bool done =
+      by_warps && with_steps(x.size(-1), [&]<int kSteps>() {
+        const device::NormRows call = norm_rows(norm, x, statistics);
+        const device::AnyRows from = residual.defined() ? any_rows(norm.op, residual) : call.x;
+        const device::AnyRows b = any_rows(norm.op, branch);
+        constexpr size_t kParameterBytes = 2 * sizeof(float) * kSteps * kRowLanes;
+        constexpr size_t kRowBytes = device::kVectorBytes * device::WarpRow<kSteps>::kPacks;
+        const size_t stage_bytes = device::kNormWarps * kRowBytes * (residual.defined() ? 2 : 1);
+        const auto launch = [&](auto* kernel, int64_t most_blocks, size_t bytes) {
+          cuda::launch(kernel,
+                       {.blocks = std::min(most_blocks, cuda::blocks_for(rows, device::kNormWarps)),
+                        .threads = device::kNormThreads,
+                        .shared_bytes = bytes,
+                        .early = true},
+                       call,
+                       from,
+                       b,
+                       any_rows(norm.op, y));
+        };
+        // Fetching pays for elements of 16 bits. More blocks would read gamma and beta anew.
+        if constexpr (kSteps <= 4) {
+          auto* const fetching = device::norm_rows_fwd_kernel<kSteps, true>;
+          const size_t bytes = kParameterBytes + stage_bytes;
+          if (size_of(x.dtype()) == 2 && (!branch.defined() || size_of(branch.dtype()) == 2) &&
+              allow_shared_bytes(fetching, bytes, x.device())) {
+            launch(fetching, 1024, bytes);
+            return true;
+          }
+        }
+        launch(device::norm_rows_fwd_kernel<kSteps, false>, 2048, kParameterBytes);
+        return true;
+      });
   if (!done) {
     forward_long(norm, x, residual, branch, statistics, y);
   }
@@ -326,9 +366,10 @@ void detail::normalize_backward_cuda(const Norm& norm,
                                      const GradSink& dx,
                                      const GradSink& dgamma,
                                      const GradSink& dbeta) {
+  const ParameterSinks to{dgamma, dbeta};
   if (!aligned({x, dy, dx.buffer}) ||
-      !backward_rows(norm.op, norm_rows(norm, x, statistics), dy, dx, dgamma, dbeta)) {
-    backward_long(norm, x, statistics, dy, dx, dgamma, dbeta);
+      !backward_rows(norm, norm_rows(norm, x, statistics), dy, dx, to)) {
+    backward_long(norm, x, statistics, dy, dx, to);
   }
 }
 

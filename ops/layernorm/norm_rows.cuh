@@ -1,8 +1,7 @@
 // Normalisation of rows of at most 2048 elements, a multiple of 8, each by one warp that keeps it
 // in registers: one read, one write. Thread t holds elements 256 s + 8 t to 256 s + 8 t + 7 for s =
-// 0, 1, ..., which are its lanes of the row tree. Backward also forms the panel sums of dgamma and
-// dbeta: the rows of a block meet in shared memory, 16 at a time, as the column tree says. Dtypes
-// are run-time values, looked at once for a whole row.
+// 0, 1, ..., which are its lanes of the row tree. Dtypes are run-time values, looked at once for a
+// whole row. The other direction is in norm_rows_backward.cuh.
 #pragma once
 
 #include "core/cuda/copy_ahead.cuh"
@@ -70,7 +69,10 @@ struct WarpRow {
     });
   }
 
-  /// Elements of 16 bits on their way to `stage`, this thread's kSteps packs 32 apart.
+  /// Packs of a row of 16-bit elements that is fetched.
+  static constexpr int kPacks = kSteps * kWarpSize;
+
+  /// A row of 16-bit elements on its way to `stage`, where this thread's packs are 32 apart.
   __device__ static void fetch(const AnyRows& from, int64_t first, int columns, uint4* stage) {
     const auto* row = static_cast<const BFloat16*>(from.data) + first;
 #pragma unroll
@@ -82,16 +84,18 @@ struct WarpRow {
   }
 
   /// The same, arrived.
-  __device__ void load_fetched(DType dtype, const uint4* stage) {
-    const auto from = [&]<class T>(T) {
-      Packs<T> packs;
+  __device__ void load_fetched(const AnyRows& from, int columns, const uint4* stage) {
+    const auto as = [&]<class T>(T) {
+      Packs<T> packs{};
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        packs.at[s] = load_pack<kRowGroup>(reinterpret_cast<const T*>(stage + s * kWarpSize));
+        if (column(s) < columns) {
+          packs.at[s] = load_pack<kRowGroup>(reinterpret_cast<const T*>(stage + s * kWarpSize));
+        }
       }
       set(packs);
     };
-    dtype == DType::bf16 ? from(BFloat16{}) : from(Half{});
+    from.dtype == DType::bf16 ? as(BFloat16{}) : as(Half{});
   }
 
   /// Stores the row rounded to the dtype of `to`, and keeps what was stored.
@@ -147,10 +151,13 @@ __device__ inline int spread_of_column(int column) {
          in_group % kHalf;
 }
 
-__device__ inline void spread_parameter(const AnyRows& from, int columns, float* to) {
+template <int kSteps>
+__device__ void spread_parameter(const AnyRows& from, int columns, float* to) {
   with_elements(from, [&](const auto* data) {
-    for (int c = static_cast<int>(threadIdx.x); c < columns; c += kNormThreads) {
-      to[spread_of_column(c)] = data == nullptr ? 0.0f : widen(data[c]);
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const int c = s * kNormThreads + static_cast<int>(threadIdx.x);
+      to[spread_of_column(c)] = data == nullptr || c >= columns ? 0.0f : widen(data[c]);
     }
   });
 }
@@ -182,31 +189,59 @@ struct NormRows {
   float* rstds;
 };
 
-/// y from x; with a residual, x is first written as residual + branch.
-template <int kSteps>
-__global__ void __launch_bounds__(kNormThreads,
-                                  kSteps <= 3   ? 3
-                                  : kSteps == 4 ? 2
-                                                : 1)
-    norm_rows_fwd_kernel(NormRows norm, AnyRows residual, AnyRows branch, AnyRows y) {
-  __shared__ alignas(kVectorBytes) float gamma[kSteps * kRowLanes];
-  __shared__ alignas(kVectorBytes) float beta[kSteps * kRowLanes];
-  spread_parameter(norm.gamma, norm.columns, gamma);
-  spread_parameter(norm.beta, norm.columns, beta);
-  __syncthreads();
+/// Blocks that share a multiprocessor.
+template <int kSteps, bool fetches>
+inline constexpr int kNormBlocks = kSteps <= (fetches ? 2 : 3) ? 3 : (kSteps <= 4 ? 2 : 1);
+
+/// y from x, which is `from`; or with a branch, x is first written as from + branch. Rows are
+/// fetched while those before are worked on, where `fetches`.
+template <int kSteps, bool fetches>
+__global__ void __launch_bounds__(kNormThreads, kNormBlocks<kSteps, fetches>)
+    norm_rows_fwd_kernel(NormRows norm, AnyRows from, AnyRows branch, AnyRows y) {
+  constexpr int kWidth = kSteps * kRowLanes;
+  extern __shared__ __align__(16) float shared[];
+  float* gamma = shared;         // [kWidth]
+  float* beta = gamma + kWidth;  // [kWidth]
+  wait_for_inputs();
   const int columns = norm.columns;
   const auto n = static_cast<float>(columns);
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const bool adds = branch.data != nullptr;
+  uint4* stage = reinterpret_cast<uint4*>(beta + kWidth) +
+                 warp * (adds ? 2 : 1) * WarpRow<kSteps>::kPacks +
+                 static_cast<int>(threadIdx.x) % kWarpSize;
+  uint4* stage_branch = stage + WarpRow<kSteps>::kPacks;
+  const auto fetch = [&](int64_t row) {
+    if (fetches && row < norm.rows) {
+      WarpRow<kSteps>::fetch(from, row * columns, columns, stage);
+      if (adds) {
+        WarpRow<kSteps>::fetch(branch, row * columns, columns, stage_branch);
+      }
+    }
+  };
+  const int64_t first_row = int64_t{blockIdx.x} * kNormWarps + warp;
+  fetch(first_row);
+  spread_parameter<kSteps>(norm.gamma, columns, gamma);
+  spread_parameter<kSteps>(norm.beta, columns, beta);
+  __syncthreads();
   const int64_t stride = int64_t{gridDim.x} * kNormWarps;
-  for (int64_t row = int64_t{blockIdx.x} * kNormWarps + threadIdx.x / kWarpSize; row < norm.rows;
-       row += stride) {
+#pragma unroll 1
+  for (int64_t row = first_row; row < norm.rows; row += stride) {
     const int64_t first = row * columns;
     WarpRow<kSteps> x;
-    if (residual.data == nullptr) {
-      x.load(norm.x, first, columns);
+    if constexpr (fetches) {
+      wait_for_copies();
+      x.load_fetched(from, columns, stage);
     } else {
+      x.load(from, first, columns);
+    }
+    if (adds) {
       WarpRow<kSteps> added;
-      x.load(residual, first, columns);
-      added.load(branch, first, columns);
+      if constexpr (fetches) {
+        added.load_fetched(branch, columns, stage_branch);
+      } else {
+        added.load(branch, first, columns);
+      }
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
@@ -216,6 +251,7 @@ __global__ void __launch_bounds__(kNormThreads,
       }
       x.store(norm.x, first, columns);  // rounded: what a reader of x sees is what is normalised
     }
+    fetch(row + stride);
     float mean = 0.0f;
     if (norm.centered) {
       const float shift = __shfl_sync(kFullWarp, x.at[0][0], 0);
@@ -254,195 +290,6 @@ __global__ void __launch_bounds__(kNormThreads,
       norm.rstds[row] = rstd;
     }
   }
-}
-
-/// A block takes a panel of 128 rows, 8 at a time: dx row by row, then these rows' part of the
-/// panel's sums. The sums go to panels[panel][which][spread column], `which` 0 for dgamma and 1 for
-/// dbeta. dx or panels may be null. Rows of 16-bit elements are fetched while those before are
-/// summed, where `fetches`.
-template <int kSteps>
-__global__ void __launch_bounds__(kNormThreads, kSteps <= 3 ? 2 : 1) norm_rows_bwd_kernel(
-    NormRows norm, AnyRows dy, AnyRows dx, bool accumulate, bool fetches, float* panels) {
-  constexpr int kWidth = kSteps * kRowLanes;
-  constexpr int kPair = 2;  // columns that a thread sums together
-  constexpr int kPasses = kColumnPanel / kNormWarps;
-  static_assert(kSteps * kPair * kNormThreads == 2 * kWidth);
-  extern __shared__ __align__(16) float shared[];
-  float* gamma = shared;                             // [kWidth]
-  float* terms = gamma + kWidth;                     // [8 rows][which][kWidth]
-  float* pending = terms + kNormWarps * 2 * kWidth;  // [4][which][kWidth], each thread its own
-  spread_parameter(norm.gamma, norm.columns, gamma);
-  __syncthreads();
-  const int columns = norm.columns;
-  const auto n = static_cast<float>(columns);
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-
-  uint4* stage = reinterpret_cast<uint4*>(pending + 4 * 2 * kWidth) +
-                 warp * 2 * kSteps * kWarpSize + static_cast<int>(threadIdx.x) % kWarpSize;
-  uint4* stage_dy = stage + kSteps * kWarpSize;
-
-  // Rows 8 apart meet first: rows 0 to 3 and 8 to 11 of sixteen, then the other eight.
-  const auto row_of = [&](int pass) {
-    return int64_t{blockIdx.x} * kColumnPanel + pass / 2 * 16 + pass % 2 * 4 +
-           (warp < 4 ? warp : warp + 4);
-  };
-  float next_mean = 0.0f;
-  float next_rstd = 0.0f;
-  const auto fetch = [&](int pass) {
-    const int64_t row = row_of(pass);
-    if (pass < kPasses && row < norm.rows) {
-      next_mean = norm.means[row];
-      next_rstd = norm.rstds[row];
-      if (fetches) {
-        WarpRow<kSteps>::fetch(norm.x, row * columns, columns, stage);
-        WarpRow<kSteps>::fetch(dy, row * columns, columns, stage_dy);
-      }
-    }
-  };
-  fetch(0);
-#pragma unroll 1
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const int64_t row = row_of(pass);
-    float* own_terms = terms + warp * 2 * kWidth;
-    if (row < norm.rows) {
-      const int64_t first = row * columns;
-      WarpRow<kSteps> xhat;
-      WarpRow<kSteps> g;  // dy, then dy * gamma
-      if (fetches) {
-        wait_for_copies();
-        xhat.load_fetched(norm.x.dtype, stage);
-        g.load_fetched(dy.dtype, stage_dy);
-      } else {
-        xhat.load(norm.x, first, columns);
-        g.load(dy, first, columns);
-      }
-      const float mean_of_row = next_mean;
-      const float rstd = next_rstd;
-      fetch(pass + 1);
-      const float shift = norm.centered ? __shfl_sync(kFullWarp, xhat.at[0][0], 0) : 0.0f;
-      RowLanes<float> along_lanes;
-      RowLanes<float> mean_lanes;
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        float of_gamma[kRowGroup];
-        float factor[kRowGroup];
-        float along[kRowGroup];
-        read_spread(gamma, s, factor);
-        if (panels != nullptr) {
-          write_spread(g.at[s], s, own_terms + kWidth);
-        }
-#pragma unroll
-        for (int j = 0; j < kRowGroup; ++j) {
-          const float v = xhat.at[s][j];
-          xhat.at[s][j] = (norm.centered ? (v - shift) - mean_of_row : v) * rstd;
-          of_gamma[j] = g.at[s][j] * xhat.at[s][j];
-          along[j] = of_gamma[j] * factor[j];
-          g.at[s][j] *= factor[j];
-        }
-        if (panels != nullptr) {
-          write_spread(of_gamma, s, own_terms);
-        }
-        if ((s + 1) * kRowLanes > columns) {
-#pragma unroll
-          for (int j = 0; j < kRowGroup; ++j) {
-            const bool inside = xhat.column(s) < columns;
-            along[j] = inside ? along[j] : 0.0f;
-            g.at[s][j] = inside ? g.at[s][j] : 0.0f;
-          }
-        }
-        along_lanes.add(along);
-        mean_lanes.add(g.at[s]);
-      }
-      if (dx.data != nullptr) {
-        const float along = math::divide(along_lanes.sum(), n);
-        const float mean = norm.centered ? math::divide(mean_lanes.sum(), n) : 0.0f;
-#pragma unroll
-        for (int s = 0; s < kSteps; ++s) {
-#pragma unroll
-          for (int j = 0; j < kRowGroup; ++j) {
-            g.at[s][j] = rstd * ((g.at[s][j] - mean) - xhat.at[s][j] * along);
-          }
-        }
-        if (accumulate) {
-          xhat.load(dx, first, columns);
-#pragma unroll
-          for (int s = 0; s < kSteps; ++s) {
-#pragma unroll
-            for (int j = 0; j < kRowGroup; ++j) {
-              g.at[s][j] = xhat.at[s][j] + g.at[s][j];
-            }
-          }
-        }
-        g.store(dx, first, columns);
-      }
-    } else if (panels != nullptr) {
-      const float zeros[kRowGroup] = {};
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        write_spread(zeros, s, own_terms);
-        write_spread(zeros, s, own_terms + kWidth);
-      }
-    }
-    if (panels == nullptr) {
-      continue;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
-      const int at = (k * kNormThreads + static_cast<int>(threadIdx.x)) * kPair;
-      float rows[kNormWarps][kPair];
-#pragma unroll
-      for (int r = 0; r < kNormWarps; ++r) {
-        load(terms + r * 2 * kWidth + at, rows[r]);
-      }
-      float sum[kPair];
-#pragma unroll
-      for (int j = 0; j < kPair; ++j) {
-        sum[j] = ((rows[0][j] + rows[4][j]) + (rows[1][j] + rows[5][j])) +
-                 ((rows[2][j] + rows[6][j]) + (rows[3][j] + rows[7][j]));
-      }
-      // Sums of 8, 16, 32 and 64 rows wait for their neighbours: a binary counter of passes.
-      int level = 0;
-      for (; (pass >> level & 1) != 0; ++level) {
-        float waiting[kPair];
-        load(pending + level * 2 * kWidth + at, waiting);
-#pragma unroll
-        for (int j = 0; j < kPair; ++j) {
-          sum[j] += waiting[j];
-        }
-      }
-      if (pass == kPasses - 1) {
-        store(sum, panels + int64_t{blockIdx.x} * 2 * kWidth + at);
-      } else {
-        store(sum, pending + level * 2 * kWidth + at);
-      }
-    }
-    __syncthreads();  // before the next rows overwrite these
-  }
-}
-
-/// dgamma and dbeta, or what is added to them: the panels' sums in ascending order. A thread takes
-/// a column of one.
-__global__ void norm_panels_kernel(int64_t num_panels,
-                                   int columns,
-                                   int width,
-                                   const float* panels,
-                                   AnyRows dgamma,
-                                   bool accumulate_gamma,
-                                   AnyRows dbeta,
-                                   bool accumulate_beta) {
-  const int column = static_cast<int>(blockIdx.x / 2 * blockDim.x + threadIdx.x);
-  const bool of_beta = blockIdx.x % 2 != 0;
-  const AnyRows out = of_beta ? dbeta : dgamma;
-  const bool accumulate = of_beta ? accumulate_beta : accumulate_gamma;
-  if (column >= columns || out.data == nullptr) {
-    return;
-  }
-  const float sum = ascending_sum(
-      num_panels, panels + (of_beta ? width : 0) + spread_of_column(column), int64_t{2} * width);
-  with_elements(out, [&](auto* data) {
-    accumulate ? put<true>(data[column], sum) : put<false>(data[column], sum);
-  });
 }
 
 }  // namespace halftone::device

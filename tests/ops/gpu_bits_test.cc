@@ -247,6 +247,26 @@ std::string name_of_case(const ::testing::TestParamInfo<OpCase>& info) { return 
 INSTANTIATE_TEST_SUITE_P(Ops, GpuBits, ::testing::ValuesIn(op_cases()), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Ops, Sanitize, ::testing::ValuesIn(op_cases()), name_of_case);
 
+// More rows than the lane tree has lanes, so that a lane adds several.
+void expect_same_norms(const std::vector<Shape>& shapes) {
+  for (const OpCase& op : op_cases()) {
+    if (op.name.find("norm") != std::string::npos) {
+      for (const Shape& shape : shapes) {
+        SCOPED_TRACE(concat(op.name, " of ", shape));
+        expect_same_on_gpu(op.run, inputs_of(op, shape));
+      }
+    }
+  }
+}
+TEST(GpuBits, NormsAddTheLanesOfManyRowsAsTheCpuDoes) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  expect_same_norms({{2049, 3}, {4103, 8}, {2300, 384}, {2099, 520}, {2085, 776}, {2050, 1288}});
+}
+TEST(Sanitize, NormsOfManyRows) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  expect_same_norms({{2059, 8}, {2059, 9}});
+}
+
 TEST(GpuBits, AreTheCpusWithoutElements) {
   HALFTONE_SKIP_WITHOUT_GPU();
   for (const OpCase& op : op_cases()) {

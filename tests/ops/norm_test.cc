@@ -60,6 +60,29 @@ TEST(Norm, NarrowTypesMatchDouble) {
   }
 }
 
+// dbeta is the sum of dy over the rows, by the lane tree written as its definition reads.
+TEST(Norm, ParameterGradientsAreSummedByTheLaneTree) {
+  constexpr int64_t kLanes = 2048;
+  for (const int64_t rows : {1, 7, 8, 9, 21, 2048, 2049, 5000}) {
+    const Tensor dy = testing::as_dtype(random_tensor({rows, 2}, 8), DType::f32);
+    Tensor beta = Tensor::zeros({2}, DType::f32).set_requires_grad();
+    const Tensor x = testing::as_dtype(random_tensor({rows, 2}, 9), DType::f32);
+    backward(layernorm(x, Tensor::from<float>({1, 1}, {2}), beta), dy);
+    for (int64_t c = 0; c < 2; ++c) {
+      std::vector<float> level(kLanes, 0.0f);
+      for (int64_t r = 0; r < rows; ++r) {
+        level[static_cast<size_t>(r % kLanes)] += dy.data<float>()[2 * r + c];
+      }
+      for (; level.size() > 1; level.resize(level.size() / 2)) {
+        for (size_t i = 0; i < level.size() / 2; ++i) {
+          level[i] = level[2 * i] + level[2 * i + 1];
+        }
+      }
+      EXPECT_EQ(beta.grad().data<float>()[c], level[0]) << rows << " rows";
+    }
+  }
+}
+
 TEST(Norm, FusedResidualHasTheBitsOfAddThenLayernorm) {
   for (const DType residual_dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
