@@ -1,15 +1,28 @@
 #include "ops/cross_entropy/cross_entropy.h"
 
-#include "core/math.h"
-#include "core/reduce.h"
+#include "ops/cross_entropy/loss_row.h"
 #include "ops/cross_entropy/targets.h"
 #include "ops/op.h"
-#include "ops/softmax/softmax_row.h"
 
 namespace halftone {
 namespace {
 
 using Call = detail::CrossEntropyCall;
+
+template <class T>
+[[gnu::flatten]] LossPart<ComputeType<T>> loss_row(int64_t vocab, const T* row) {
+  using C = ComputeType<T>;
+  thread_local std::vector<LossPart<C>> parts;
+  parts.clear();
+  for (int64_t begin = 0; begin < vocab; begin += kRowChunk) {
+    const auto x = [from = row + begin](int64_t i) { return widen(from[i]); };
+    const SoftmaxRow<C> s =
+        softmax_row<C>(halftone::detail::chunk_length(vocab, begin), x, [](int64_t, C) {});
+    parts.push_back({s.max, s.sum});
+  }
+  return join_parts<C>(static_cast<int64_t>(parts.size()),
+                       [&](int64_t i) { return parts[static_cast<size_t>(i)]; });
+}
 
 template <class T>
 void cross_entropy_cpu(const Call& call, const CrossEntropy& result) {
@@ -32,10 +45,9 @@ void cross_entropy_cpu(const Call& call, const CrossEntropy& result) {
                return;
              }
              const T* row = x + token * columns;
-             const SoftmaxRow<C> s = softmax_row<C>(
-                 vocab, [row](int64_t c) { return widen(row[c]); }, [](int64_t, C) {});
+             const LossPart<C> s = loss_row(vocab, row);
              shift[token] = softmax_shift(s.max);
-             inverse_sum[token] = s.inverse_sum;
+             inverse_sum[token] = softmax_inverse(s.sum);
              loss[token] = math::log(s.sum) - (widen(row[target[token]]) - shift[token]);
            });
   const C sum = row_sum<C>(tokens, [=](int64_t token) { return loss[token]; });

@@ -1,15 +1,15 @@
-// The forward pass of cross-entropy on a GPU, a token's row of logits at a time. A long row is read
-// once: every warp copies its chunks of the row tree into shared memory, and from there takes
-// maximum and sum; with two rows in a multiprocessor, one is copied while the other is summed. Rows
-// of which two do not fit are read again, from the L2 cache. Short rows take a warp each.
+// The forward pass of cross-entropy on a GPU. A warp takes a chunk of a row (core/reduce.h), whose
+// maximum and sum of exponentials need nothing of the other chunks (loss_row.h): it copies the
+// chunk to shared memory and works on it while other warps wait for theirs. A second kernel puts a
+// token's chunks together. Rows of one chunk take a warp each, and need no second kernel.
 #pragma once
 
 #include "core/cuda/copy_ahead.cuh"
 #include "core/math_near.h"
 #include "ops/cross_entropy/cross_entropy.h"
+#include "ops/cross_entropy/loss_row.h"
 #include "ops/op.cuh"
 #include "ops/reduce/trees.cuh"
-#include "ops/softmax/softmax_row.cuh"
 
 namespace halftone::device {
 
@@ -30,11 +30,11 @@ struct TokenLosses {
     return targets[token] >= 0 && targets[token] < vocab;
   }
   /// By one thread: what a valid token is given, and what another.
-  __device__ void finish(int64_t token, const SoftmaxRow<float>& s) const {
+  __device__ void finish(int64_t token, float max, float sum) const {
     const float x = widen(logits[token * columns + targets[token]]);
-    shift[token] = softmax_shift(s.max);
-    inverse_sum[token] = s.inverse_sum;
-    loss[token] = math::log(s.sum) - (x - softmax_shift(s.max));
+    shift[token] = softmax_shift(max);
+    inverse_sum[token] = softmax_inverse(sum);
+    loss[token] = math::log(sum) - (x - softmax_shift(max));
   }
   __device__ void finish_invalid(int64_t token) const {
     const bool ignored = targets[token] == kIgnoreTarget;
@@ -63,159 +63,214 @@ __global__ void short_loss_kernel(TokenLosses<T> losses) {
     return;
   }
   const T* row = losses.logits + token * losses.columns;
-  const float max = warp_row_max<float>(losses.vocab, [=](int64_t c) { return widen(row[c]); });
-  const float shift = softmax_shift(max);
-  const float sum = warp_row_sum<float>(
-      losses.vocab, [=](int64_t c) { return math::exp(widen(row[c]) - shift); });
-  if (first) {
-    losses.finish(token, {max, sum, sum == 0.0f ? 0.0f : math::divide(1.0f, sum)});
-  }
-}
-
-/// A block takes a token, whatever its alignment, and reads its row twice.
-template <class T>
-__global__ void block_loss_kernel(TokenLosses<T> losses) {
-  extern __shared__ float chunk_sums[];
-  __shared__ float warp_maxima[kMaxRowWarps];
-  const int64_t token = blockIdx.x;
-  if (!losses.is_valid(token)) {  // the whole block
-    if (threadIdx.x == 0) {
-      losses.finish_invalid(token);
+  const auto c = [&](int j) { return static_cast<int>(threadIdx.x) % kWarpSize * kRowGroup + j; };
+  float max = -std::numeric_limits<float>::infinity();
+  float sum = 0.0f;
+  if (losses.vocab <= kRowLanes) {  // a thread has its elements of the row tree at once
+    float x[kRowGroup];
+#pragma unroll
+    for (int j = 0; j < kRowGroup; ++j) {
+      x[j] = c(j) < losses.vocab ? widen(row[c(j)]) : max;
     }
-    return;
+#pragma unroll
+    for (int j = 0; j < kRowGroup; ++j) {
+      max = maximum(max, x[j]);
+    }
+    max = warp_max(max);
+    const float shift = softmax_shift(max);
+#pragma unroll
+    for (int j = 0; j < kRowGroup; ++j) {
+      x[j] = c(j) < losses.vocab ? softmax_exp(x[j] - shift) : 0.0f;
+    }
+    RowLanes<float> lanes;
+    lanes.add(x);
+    sum = lanes.sum();
+  } else {
+    max = warp_row_max<float>(losses.vocab, [=](int64_t i) { return widen(row[i]); });
+    const float shift = softmax_shift(max);
+    sum = warp_row_sum<float>(losses.vocab,
+                              [=](int64_t i) { return softmax_exp(widen(row[i]) - shift); });
   }
-  const T* row = losses.logits + token * losses.columns;
-  const auto s = softmax_row(
-      losses.vocab, [row](int64_t c) { return widen(row[c]); }, chunk_sums, warp_maxima);
-  if (threadIdx.x == 0) {
-    losses.finish(token, s);
+  if (first) {
+    losses.finish(token, max, sum);
   }
 }
 
-inline constexpr int kLongRowWarps = 16;
+inline constexpr int kChunkWarps = 4;
 
-/// A block takes a token, a warp every 16th chunk of its aligned row. Shared memory holds a sum for
-/// each chunk, then the row where it is staged; a thread looks only at what it copied itself.
-template <bool staged, class T>
-__global__ void __launch_bounds__(kLongRowWarps* kWarpSize, 2)
-    long_loss_kernel(TokenLosses<T> losses, int num_chunks) {
+/// The least of a warp's values, none of them NaN.
+__device__ inline float warp_min(float value) { return -warp_max(-value); }
+
+/// Maximum, NaN if one is NaN, and minimum of pairs of elements of 16 bits, as they are stored.
+template <class T>
+struct PackedExtremes {
+  static constexpr bool kPacked = sizeof(T) == 2;
+
+  __device__ static void update(uint32_t pair, uint32_t& largest, uint32_t& least) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(largest) : "r"(pair));
+      asm("min.bf16x2 %0, %0, %1;" : "+r"(least) : "r"(pair));
+    } else {
+      asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(largest) : "r"(pair));
+      asm("min.f16x2 %0, %0, %1;" : "+r"(least) : "r"(pair));
+    }
+#else
+    const auto half = [](uint32_t words, int j) {
+      return T{static_cast<uint16_t>(words >> 16 * j)};
+    };
+    uint32_t larger = 0;
+    uint32_t lesser = 0;
+    for (int j = 0; j < 2; ++j) {
+      const float x = widen(half(pair, j));
+      larger |= uint32_t{narrow<T>(maximum(widen(half(largest, j)), x)).bits} << 16 * j;
+      lesser |= uint32_t{narrow<T>(fminf(widen(half(least, j)), x)).bits} << 16 * j;
+    }
+    largest = larger;
+    least = lesser;
+#endif
+  }
+};
+
+/// A warp takes a chunk: its maximum and sum, to parts[chunk][token]. An aligned row is staged in
+/// shared memory, another is read twice.
+template <bool aligned, class T>
+__global__ void __launch_bounds__(kChunkWarps* kWarpSize)
+    chunk_loss_kernel(TokenLosses<T> losses, int num_chunks, float2* parts) {
   using Group = Pack<T, kRowGroup>;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr int kCopies = sizeof(Group) / kVectorBytes;
-  extern __shared__ __align__(16) float chunk_sums[];
-  __shared__ float extremes[2][kLongRowWarps];
-  auto* stage = reinterpret_cast<Group*>(chunk_sums + (num_chunks + 3) / 4 * 4);
-  const int64_t token = blockIdx.x;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  constexpr int kGroups = kRowChunk / kRowGroup;
+  extern __shared__ __align__(16) uint4 stage[];  // [warp][group][copy]
+  wait_for_inputs();
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  if (!losses.is_valid(token)) {  // the whole block
-    if (threadIdx.x == 0) {
-      losses.finish_invalid(token);
-    }
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int64_t task = int64_t{blockIdx.x} * kChunkWarps + warp;
+  const int64_t token = task / num_chunks;
+  const int chunk = static_cast<int>(task % num_chunks);
+  if (token >= losses.tokens || !losses.is_valid(token)) {
     return;
   }
-  const T* row = losses.logits + token * losses.columns;
-  const int groups = static_cast<int>((losses.vocab + kRowGroup - 1) / kRowGroup);
-  constexpr int kChunkGroups = kRowChunk / kRowGroup;
-  // The rows that share a multiprocessor start with different warps: where chunks are few, they
-  // would all wait for the same ones.
-  const int first_chunk = (warp + static_cast<int>(token)) % kLongRowWarps;
-  const auto for_own_chunks = [&](const auto& body) {
-    for (int chunk = first_chunk; chunk < num_chunks; chunk += kLongRowWarps) {
-      body(chunk, min(groups, (chunk + 1) * kChunkGroups));
+  const int64_t begin = int64_t{chunk} * kRowChunk;
+  const int count = chunk_length(losses.vocab, begin);
+  const T* elements = losses.logits + token * losses.columns + begin;
+  const int groups = (count + kRowGroup - 1) / kRowGroup;
+  uint4* own = stage + warp * kGroups * kCopies;
+  if constexpr (aligned) {
+    for (int unit = lane; unit < groups * kCopies; unit += kWarpSize) {
+      copy_ahead(own + unit, reinterpret_cast<const uint4*>(elements) + unit);
     }
-  };
-  if constexpr (staged) {
-    for_own_chunks([&](int chunk, int end) {
-      for (int g = chunk * kChunkGroups + lane; g < end; g += kWarpSize) {
-        auto* to = reinterpret_cast<uint4*>(&stage[g]);
-        const auto* from = reinterpret_cast<const uint4*>(row + int64_t{g} * kRowGroup);
-#pragma unroll
-        for (int k = 0; k < kCopies; ++k) {
-          copy_ahead(to + k, from + k);
-        }
-      }
-    });
     wait_for_copies();
+    __syncwarp();
   }
   const auto group_of = [&](int g) {
-    if constexpr (staged) {
-      return stage[g];
+    Group group{};
+    if constexpr (aligned) {
+      group = load_pack<kRowGroup>(reinterpret_cast<const T*>(own + g * kCopies));
     } else {
-      return load_pack<kRowGroup>(row + int64_t{g} * kRowGroup);
+#pragma unroll
+      for (int j = 0; j < kRowGroup; ++j) {
+        const int i = g * kRowGroup + j;
+        group.set(j, i < count ? elements[i] : T{});
+      }
     }
+    return group;
   };
 
-  // Elements past the vocabulary, in the last group alone.
-  const auto inside = [&](int g, int j) { return int64_t{g} * kRowGroup + j < losses.vocab; };
   float largest = -kInfinity;
   float least = kInfinity;
-  for_own_chunks([&](int chunk, int end) {
+  const int whole = count / kRowGroup;  // groups; the one behind them is looked at by element
+  if constexpr (PackedExtremes<T>::kPacked) {
+    const auto both = [](T value) { return value.bits | uint32_t{value.bits} << 16; };
+    uint32_t high = both(narrow<T>(-kInfinity));
+    uint32_t low = both(narrow<T>(kInfinity));
 #pragma unroll 4
-    for (int g = chunk * kChunkGroups + lane; g < end; g += kWarpSize) {
+    for (int g = lane; g < whole; g += kWarpSize) {
+      const Group group = group_of(g);
+#pragma unroll
+      for (const uint32_t pair : group.words) {
+        PackedExtremes<T>::update(pair, high, low);
+      }
+    }
+    Pack<T, 2> highs{{high}};
+    Pack<T, 2> lows{{low}};
+    largest = maximum(widen(highs.at(0)), widen(highs.at(1)));
+    least = fminf(widen(lows.at(0)), widen(lows.at(1)));
+  } else {
+#pragma unroll 4
+    for (int g = lane; g < whole; g += kWarpSize) {
       const Group group = group_of(g);
 #pragma unroll
       for (int j = 0; j < kRowGroup; ++j) {
-        if (g < groups - 1 || inside(g, j)) {
-          const float x = widen(group.at(j));
-          largest = maximum(largest, x);
-          least = fminf(least, x);
-        }
+        largest = maximum(largest, widen(group.at(j)));
+        least = fminf(least, widen(group.at(j)));
       }
     }
-  });
+  }
+  if (whole < groups && whole % kWarpSize == lane) {
+    const Group group = group_of(whole);
+#pragma unroll
+    for (int j = 0; j < kRowGroup; ++j) {
+      if (whole * kRowGroup + j < count) {
+        largest = maximum(largest, widen(group.at(j)));
+        least = fminf(least, widen(group.at(j)));
+      }
+    }
+  }
   largest = warp_max(largest);
-  least = -warp_max(-least);
-  if (lane == 0) {
-    extremes[0][warp] = largest;
-    extremes[1][warp] = least;
-  }
-  __syncthreads();
-  largest = warp_max(extremes[0][lane % kLongRowWarps]);
-  least = -warp_max(-extremes[1][lane % kLongRowWarps]);
+  least = warp_min(least);
   const float shift = softmax_shift(largest);
-  const bool near = least - shift >= math::kExpNear;  // false where there is a NaN
 
-  for_own_chunks([&](int chunk, int end) {
-    RowLanes<float> lanes;
-    const auto add = [&](int g, const auto& exp) {
-      const Group group = group_of(g);
-      float terms[kRowGroup];
+  RowLanes<float> lanes;
+  const auto add = [&](int g, const auto& exp) {
+    const Group group = group_of(g);
+    float terms[kRowGroup];
+#pragma unroll
+    for (int j = 0; j < kRowGroup; ++j) {
+      terms[j] = exp(widen(group.at(j)) - shift);
+    }
+    if (g == whole) {
 #pragma unroll
       for (int j = 0; j < kRowGroup; ++j) {
-        terms[j] = exp(widen(group.at(j)) - shift);
+        terms[j] = g * kRowGroup + j < count ? terms[j] : 0.0f;
       }
-      if (g == groups - 1) {
-#pragma unroll
-        for (int j = 0; j < kRowGroup; ++j) {
-          terms[j] = inside(g, j) ? terms[j] : 0.0f;
-        }
-      }
-      lanes.add(terms);
-    };
-    if (near) {
+    }
+    lanes.add(terms);
+  };
+  if (least - shift >= math::kExpNear) {  // false where there is a NaN
 #pragma unroll 2
-      for (int g = chunk * kChunkGroups + lane; g < end; g += kWarpSize) {
-        add(g, [](float x) { return math::exp_near(x); });
-      }
-    } else {
-      for (int g = chunk * kChunkGroups + lane; g < end; g += kWarpSize) {
-        add(g, [](float x) { return math::exp(x); });
-      }
+    for (int g = lane; g < groups; g += kWarpSize) {
+      add(g, [](float x) { return math::exp_near(x); });
     }
-    const float sum = lanes.sum();
-    if (lane == 0) {
-      chunk_sums[chunk] = sum;
+  } else {
+    for (int g = lane; g < groups; g += kWarpSize) {
+      add(g, [](float x) { return math::exp(x); });
     }
-  });
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    float sum = chunk_sums[0];
-    for (int chunk = 1; chunk < num_chunks; ++chunk) {
-      sum += chunk_sums[chunk];
-    }
-    losses.finish(token, {largest, sum, sum == 0.0f ? 0.0f : math::divide(1.0f, sum)});
   }
+  const float sum = lanes.sum();
+  if (lane == 0) {
+    parts[chunk * losses.tokens + token] = {largest, sum};
+  }
+}
+
+/// A thread puts a token's chunks together.
+template <class T>
+__global__ void join_losses_kernel(TokenLosses<T> losses, int num_chunks, const float2* parts) {
+  wait_for_inputs();
+  const int64_t token = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (token >= losses.tokens) {
+    return;
+  }
+  if (!losses.is_valid(token)) {
+    losses.finish_invalid(token);
+    return;
+  }
+  const auto part = [&](int chunk) {
+    const float2 p = parts[chunk * losses.tokens + token];
+    return LossPart<float>{p.x, p.y};
+  };
+  const LossPart<float> row = join_parts<float>(num_chunks, part);
+  losses.finish(token, row.max, row.sum);
 }
 
 template <class T>
@@ -229,25 +284,28 @@ void launch_losses(const TokenLosses<T>& losses, Device device) {
                  losses);
     return;
   }
-  const size_t sum_bytes = static_cast<size_t>(num_chunks + 3) / 4 * kVectorBytes;
-  const size_t row_bytes =
-      static_cast<size_t>(losses.vocab + kRowGroup - 1) / kRowGroup * sizeof(Pack<T, kRowGroup>);
-  if (losses.columns % kRowGroup == 0 && is_aligned(losses.logits)) {
-    constexpr size_t kMostBytes = 112 * 1024;  // two rows share a multiprocessor
-    auto* kernel = long_loss_kernel<true, T>;
-    size_t bytes = sum_bytes + row_bytes;
-    if (bytes > kMostBytes || !allow_shared_bytes(kernel, bytes, device)) {
-      kernel = long_loss_kernel<false, T>;
-      bytes = sum_bytes;
-    }
-    cuda::launch(kernel, {losses.tokens, kLongRowWarps * kWarpSize, bytes}, losses, num_chunks);
-    return;
-  }
-  cuda::launch(block_loss_kernel<T>,
-               {losses.tokens,
-                std::min(num_chunks, kMaxRowWarps) * kWarpSize,
-                static_cast<size_t>(num_chunks) * sizeof(float)},
-               losses);
+  const Shape shape{num_chunks, losses.tokens, 2};
+  const Tensor workspace = Tensor::empty(shape, DType::f32, device, MemoryCategory::workspace);
+  auto* parts = static_cast<float2*>(workspace.raw());
+  constexpr size_t kStageBytes = kChunkWarps * kRowChunk * sizeof(T);
+  const bool aligned = losses.columns % kRowGroup == 0 && is_aligned(losses.logits) &&
+                       allow_shared_bytes(chunk_loss_kernel<true, T>, kStageBytes, device);
+  cuda::launch(aligned ? chunk_loss_kernel<true, T> : chunk_loss_kernel<false, T>,
+               {.blocks = (losses.tokens * num_chunks + kChunkWarps - 1) / kChunkWarps,
+                .threads = kChunkWarps * kWarpSize,
+                .shared_bytes = aligned ? kStageBytes : 0,
+                .early = true},
+               losses,
+               num_chunks,
+               parts);
+  constexpr int kJoinThreads = 64;
+  cuda::launch(join_losses_kernel<T>,
+               {.blocks = cuda::blocks_for(losses.tokens, kJoinThreads),
+                .threads = kJoinThreads,
+                .early = true},
+               losses,
+               num_chunks,
+               static_cast<const float2*>(parts));
 }
 
 }  // namespace halftone::device

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <numbers>
 #include <random>
 
 #include "core/parallel.h"
@@ -83,6 +85,26 @@ TEST(CrossEntropy, NarrowTypesMatchDouble) {
     // Arguments of exponentials of up to 16, 11 losses of up to 16 added.
     testing::expect_like_double(
         loss, {random_tensor({11, columns}, 8, 2.0)}, {.computed = 64}, {.computed = 64});
+  }
+}
+
+// A long row is summed by chunks of 4096, each against its own maximum.
+TEST(CrossEntropy, ChunksOfALongRowMeetWhereverTheMaximumIs) {
+  constexpr int64_t kColumns = 2 * 4096 + 3;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const int64_t peak : {0, 4095, 4096, 8191, 8194}) {
+    std::vector<double> x(kColumns, -kInfinity);
+    x[static_cast<size_t>(peak)] = 3.0;
+    const Tensor targets = Tensor::from<int32_t>({static_cast<int32_t>(peak)}, {1});
+    const auto loss = [&] {
+      return cross_entropy(testing::as_dtype(Tensor::from(x, {1, kColumns}), DType::f32), targets)
+          .loss.item();
+    };
+    EXPECT_EQ(loss(), 0.0) << "all others masked, in whole chunks too";
+    x[1] = x[4098] = x[8193] = 2.0;
+    EXPECT_NEAR(loss(), std::log1p(3.0 / std::numbers::e), 1e-6);
+    x[4097] = std::nan("");
+    EXPECT_TRUE(std::isnan(loss()));
   }
 }
 
