@@ -1,7 +1,9 @@
 #include "ops/finite_norm/finite_norm.h"
 
 #include "core/cuda/last_block.cuh"
-#include "ops/reduce/trees.cuh"
+#include "core/cuda/launch.cuh"
+#include "core/cuda/reduce.cuh"
+#include "core/math.h"
 #include "ops/step_state/transitions.h"
 
 namespace halftone {
@@ -9,7 +11,8 @@ namespace {
 
 constexpr int kThreads = kRowLanes;  // a thread is a lane of the row tree
 constexpr int kSteps = kRowChunk / kRowLanes;
-constexpr int64_t kBlocks = 1024;  // enough to fill a device; more would only have to be counted
+// Enough to fill a device: a block has a chunk on its way while it looks at another.
+constexpr int64_t kBlocks = 528;
 constexpr int32_t kNone = INT32_MAX;
 
 // What a chunk's block leaves behind: the sum of its squares, and where in the chunk its first
@@ -38,11 +41,12 @@ __device__ float sum_of_lanes(float lane, float* groups) {
 }
 
 // An element of a chunk for each step of its lane, all on their way before the first is used.
-__device__ void load_lane(int count, const float* chunk, float (&values)[kSteps]) {
+template <class Element, class T>
+__device__ void load_lane(int count, const Element& element, T (&values)[kSteps]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     const int i = step * kRowLanes + static_cast<int>(threadIdx.x);
-    values[step] = i < count ? chunk[i] : 0.0f;
+    values[step] = i < count ? element(i) : T{};
   }
 }
 
@@ -78,26 +82,33 @@ __device__ void look_at(int count, const float (&values)[kSteps], float unscale,
 }
 
 // The chunks' sums are the elements of a row; other blocks wrote them, so they are read behind L1.
-__device__ void finish(int64_t num_chunks,
-                       const Chunk* chunks,
-                       float* chunk_sums,
-                       StepScalars& scalars) {
+__device__ void finish(int64_t num_chunks, const Chunk* chunks, StepScalars& scalars) {
+  __shared__ float groups[kRowGroups];
   __shared__ long long first;
   if (threadIdx.x == 0) {
     first = INT64_MAX;
   }
   long long own = INT64_MAX;
-  const float sum = device::block_row_sum<float>(
-      num_chunks,
-      [&](int64_t i) {
-        const int2 words = __ldcg(reinterpret_cast<const int2*>(chunks + i));
-        if (words.y != kNone) {
-          own = min(own, static_cast<long long>(i * kRowChunk + words.y));
-        }
-        return __int_as_float(words.x);
-      },
-      chunk_sums);
-  if (own != INT64_MAX) {  // `first` was set before a barrier in there
+  float sum = 0.0f;
+  for (int64_t begin = 0; begin < num_chunks; begin += kRowChunk) {
+    int2 words[kSteps];
+    load_lane(
+        device::chunk_length(num_chunks, begin),
+        [&](int i) { return __ldcg(reinterpret_cast<const int2*>(chunks + begin + i)); },
+        words);
+    float lane = 0.0f;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int64_t i = begin + step * kRowLanes + static_cast<int>(threadIdx.x);
+      if (i < num_chunks && words[step].y != kNone) {
+        own = min(own, static_cast<long long>(i * kRowChunk + words[step].y));
+      }
+      lane += __int_as_float(words[step].x);
+    }
+    sum += sum_of_lanes(lane, groups);
+    __syncthreads();  // before the next groups overwrite these
+  }
+  if (own != INT64_MAX) {  // `first` was set before a barrier
     atomicMin(&first, own);
   }
   __syncthreads();
@@ -127,19 +138,26 @@ __global__ void __launch_bounds__(kThreads) finite_norm_kernel(int64_t n,
                                                                bool decides,
                                                                StepRules rules,
                                                                StepScalars* scalars) {
-  extern __shared__ float chunk_sums[];
   device::wait_for_inputs();
   const int64_t num_chunks = (n + kRowChunk - 1) / kRowChunk;
-  float unscale = 0.0f;
-  for (int64_t chunk = blockIdx.x; chunk < num_chunks; chunk += gridDim.x) {
-    float values[kSteps];
-    const int64_t begin = chunk * kRowChunk;
-    const int count = device::chunk_length(n, begin);
-    load_lane(count, gradients + begin, values);
-    if (chunk == blockIdx.x) {  // while they come
-      unscale = unscale_with(loss, rules, scalars);
+  float values[kSteps];
+  float next[kSteps];
+  const auto load_next = [&](int64_t chunk) {
+    if (chunk < num_chunks) {
+      const int64_t begin = chunk * kRowChunk;
+      load_lane(
+          device::chunk_length(n, begin), [&](int i) { return gradients[begin + i]; }, next);
     }
-    look_at(count, values, unscale, chunks + chunk);
+  };
+  load_next(blockIdx.x);
+  const float unscale = unscale_with(loss, rules, scalars);  // while they come
+  for (int64_t chunk = blockIdx.x; chunk < num_chunks; chunk += gridDim.x) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      values[step] = next[step];
+    }
+    load_next(chunk + gridDim.x);
+    look_at(device::chunk_length(n, chunk * kRowChunk), values, unscale, chunks + chunk);
   }
   if (!device::is_last_block(&scalars->arrived)) {
     return;
@@ -147,7 +165,7 @@ __global__ void __launch_bounds__(kThreads) finite_norm_kernel(int64_t n,
   if (loss.loss_sum != nullptr && threadIdx.x == 0) {
     loss(rules, *scalars);
   }
-  finish(num_chunks, chunks, chunk_sums, *scalars);
+  finish(num_chunks, chunks, *scalars);
   if (decides && threadIdx.x == 0) {
     detail::DecideStep{}(rules, *scalars);
   }
@@ -164,18 +182,16 @@ void detail::finite_norm_cuda(const Tensor& gradients,
   static_assert(sizeof(Chunk) == sizeof(int64_t));
   const Tensor chunks =
       Tensor::empty({num_chunks}, DType::i64, gradients.device(), MemoryCategory::workspace);
-  cuda::launch(finite_norm_kernel,
-               {.blocks = std::clamp<int64_t>(num_chunks, 1, kBlocks),
-                .threads = kThreads,
-                .shared_bytes = device::grid_of_rows(1, num_chunks).shared_bytes,
-                .early = true},
-               n,
-               gradients.data<float>(),
-               static_cast<Chunk*>(chunks.raw()),
-               loss,
-               decides,
-               state.rules(),
-               &state.scalars());
+  cuda::launch(
+      finite_norm_kernel,
+      {.blocks = std::clamp<int64_t>(num_chunks, 1, kBlocks), .threads = kThreads, .early = true},
+      n,
+      gradients.data<float>(),
+      static_cast<Chunk*>(chunks.raw()),
+      loss,
+      decides,
+      state.rules(),
+      &state.scalars());
 }
 
 }  // namespace halftone
