@@ -6,7 +6,6 @@
 #include "models/recompute.h"
 #include "ops/embedding/embedding.h"
 #include "ops/layernorm/layernorm.h"
-#include "ops/residual_layernorm/residual_layernorm.h"
 #include "ops/slice/slice.h"
 
 namespace halftone {
@@ -97,7 +96,7 @@ Tensor Gpt::embed(const Tensor& tokens, bool training) const {
   return dropout(x, dropout_at("embedding.dropout"), training);
 }
 
-Tensor Gpt::run_block(Block& block, const Tensor& x, bool training) {
+Gpt::Join Gpt::run_block(Block& block, const Tensor& x, const Tensor& normalized, bool training) {
   const auto dropped = [&](const Tensor& branch, const char* name) {
     return dropout(branch, dropout_at(block.path + name), training);
   };
@@ -105,16 +104,16 @@ Tensor Gpt::run_block(Block& block, const Tensor& x, bool training) {
   heads.dropout = dropout_at(block.path + ".attn.dropout");
   heads.training = training;
   heads.path = block.path + ".attn";
-  const Tensor attended = attention(block.qkv(normalize(block.ln_1, x)), heads);
-  const auto [stream, h] =
-      residual_layernorm(x,
-                         dropped(block.attention_proj(attended), ".attn.proj.dropout"),
-                         block.ln_2.gamma->weight,
-                         block.ln_2.bias(),
-                         kEpsilon,
-                         recipe_.act);
+  const Tensor attended = attention(block.qkv(normalized), heads);
+  const auto [stream, h] = join_and_normalize(
+      {x, dropped(block.attention_proj(attended), ".attn.proj.dropout")}, block.ln_2);
   const Tensor hidden = block.fc(h, Activation::gelu);
-  return residual_add(stream, dropped(block.mlp_proj(hidden), ".mlp.dropout"));
+  return {stream, dropped(block.mlp_proj(hidden), ".mlp.dropout")};
+}
+
+ResidualLayernorm Gpt::join_and_normalize(const Join& join, const Norm& norm) const {
+  return residual_layernorm(
+      join.stream, join.branch, norm.gamma->weight, norm.bias(), kEpsilon, recipe_.act);
 }
 
 Tensor Gpt::normalize(const Norm& norm, const Tensor& x) const {
@@ -130,12 +129,28 @@ Tensor Gpt::run_blocks(const Tensor& tokens, bool training) {
                  tokens.shape(),
                  ", expected i32 [B, T] with T from 1 to the context, ",
                  options_.context);
-  Tensor x = embed(tokens, training);
+  const Tensor x = embed(tokens, training);
+  return options_.recompute ? recompute_blocks(x, training) : chain_blocks(x, training);
+}
+
+Tensor Gpt::chain_blocks(Tensor x, bool training) {
+  Tensor normalized = normalize(blocks_.front().ln_1, x);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const Join join = run_block(blocks_[i], x, normalized, training);
+    ResidualLayernorm next =
+        join_and_normalize(join, i + 1 < blocks_.size() ? blocks_[i + 1].ln_1 : ln_f_);
+    x = std::move(next.sum);
+    normalized = std::move(next.y);
+  }
+  return normalized;
+}
+
+Tensor Gpt::recompute_blocks(Tensor x, bool training) {
   for (Block& block : blocks_) {
-    const auto segment = [this, &block, training](const Tensor& stream) {
-      return run_block(block, stream, training);
-    };
-    x = options_.recompute ? recomputed(x, segment) : segment(x);
+    x = recomputed(x, [this, &block, training](const Tensor& stream) {
+      const Join join = run_block(block, stream, normalize(block.ln_1, stream), training);
+      return residual_add(join.stream, join.branch);
+    });
   }
   return normalize(ln_f_, x);
 }

@@ -15,6 +15,7 @@
 
 #include "models/linear_layer.h"
 #include "ops/attention/attention.h"
+#include "ops/residual_layernorm/residual_layernorm.h"
 
 namespace halftone {
 
@@ -65,6 +66,10 @@ class Gpt {
     LinearLayer fc;
     LinearLayer mlp_proj;
   };
+  struct Join {  // of a branch with the residual stream
+    Tensor stream;
+    Tensor branch;
+  };
   Norm declare_norm(const std::string& path);
   Block declare_block(int64_t index, const LinearContext& context);
   Dropout dropout_at(std::string path) const {
@@ -74,7 +79,13 @@ class Gpt {
   Tensor embed(const Tensor& tokens, bool training) const;
   /// The normalised stream behind the last block, [B, T, width].
   Tensor run_blocks(const Tensor& tokens, bool training);
-  Tensor run_block(Block& block, const Tensor& x, bool training);
+  /// Each block's join and the norm behind it, the next block's first or ln_f, in one pass.
+  Tensor chain_blocks(Tensor x, bool training);
+  /// The same bits block by block, where only the stream between blocks is kept for backward.
+  Tensor recompute_blocks(Tensor x, bool training);
+  /// From the stream and its normalisation by ln_1 to the block's last join, not yet made.
+  Join run_block(Block& block, const Tensor& x, const Tensor& normalized, bool training);
+  ResidualLayernorm join_and_normalize(const Join& join, const Norm& norm) const;
 
   GptOptions options_;
   Recipe recipe_;

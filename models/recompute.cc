@@ -1,7 +1,7 @@
 #include "models/recompute.h"
 
 #include "core/autograd.h"
-#include "ops/add/add.h"
+#include "ops/cast/cast.h"
 
 namespace halftone {
 
@@ -28,7 +28,7 @@ Tensor recomputed(const Tensor& x, std::function<Tensor(const Tensor&)> segment)
            {
              const WithGrad on;
              record({anchor}, input, [dx](const Tensor& dinput, const GradSink&) {
-               copy(dx.accumulate ? add(dx.buffer, dinput) : dinput, dx.buffer);
+               convert_gradient(dinput, dx);
              });
              again = segment(input);
            }
