@@ -154,14 +154,23 @@ __global__ void __launch_bounds__(Tile<row_blocks>::kWarps* kWarpSize,
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    float scaled[kPack];
-#pragma unroll
-    for (int j = 0; j < kPack; ++j) {
-      scaled[j] = widen(values[r].at(j)) * reciprocals[row_blocks ? r : j];
-    }
     uint32_t words[kWordsOf<uint8_t, kPack>];
     const int64_t here = at + r * matrix.columns;
-    encoder(scaled, here, words);
+    if constexpr (std::is_same_v<Encoder, Fp4PairEncoder>) {
+      // Of a power of two the upper half is all: a BF16 number.
+      const uint32_t pair = __byte_perm(std::bit_cast<uint32_t>(reciprocals[r]), 0, 0x3232);
+#pragma unroll
+      for (int k = 0; k < kPack / 4; ++k) {
+        words[k] = encoder({values[r].words[2 * k], values[r].words[2 * k + 1]}, {pair, pair});
+      }
+    } else {
+      float scaled[kPack];
+#pragma unroll
+      for (int j = 0; j < kPack; ++j) {
+        scaled[j] = widen(values[r].at(j)) * reciprocals[row_blocks ? r : j];
+      }
+      encoder(scaled, here, words);
+    }
     if (r < rows_inside) {
       store(words, reinterpret_cast<uint32_t*>(codes + here));
     }

@@ -142,6 +142,48 @@ class Fp4Encoder {
   }
 };
 
+/// E2M1 of BF16 values under scales that are powers of two: their products are BF16 numbers (less
+/// those that round to zero anyway), so that Fp4Encoder's sums are made of two at once.
+class Fp4PairEncoder {
+ public:
+  using Code = uint8_t;
+
+  /// Codes of four elements: two words of pairs, each by its pair of reciprocals.
+  __device__ uint32_t operator()(const uint32_t (&pairs)[2],
+                                 const uint32_t (&reciprocals)[2]) const {
+    const uint32_t first = product(pairs[0], reciprocals[0]);
+    const uint32_t second = product(pairs[1], reciprocals[1]);
+    const uint32_t codes = __byte_perm(count(first), count(second), 0x6420);
+    const uint32_t tops = __byte_perm(first, second, 0x7531);
+    return (codes & 0x07070707u) | (tops >> 4 & 0x08080808u);
+  }
+
+ private:
+  __device__ static uint32_t product(uint32_t a, uint32_t b) {
+    uint32_t c;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(c) : "r"(a), "r"(b), "r"(0x80008000u));
+    return c;
+  }
+  __device__ static uint32_t sum(uint32_t a, uint32_t factor, uint32_t b) {
+    uint32_t c;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(c) : "r"(a), "r"(factor), "r"(b));
+    return c;
+  }
+  __device__ static uint32_t least(uint32_t a, uint32_t b) {  // NaN loses
+    uint32_t c;
+    asm("min.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+  }
+  // Near 64 the ulp is a half. In the lowest bits: halves, ones + 2 and twos + 4, at most 7.
+  __device__ static uint32_t count(uint32_t x) {
+    const uint32_t magnitude = x & 0x7fff7fffu;
+    const uint32_t halves = sum(magnitude, 0x3f803f80u, 0x42804280u);
+    const uint32_t ones = sum(magnitude, 0x3f003f00u, 0x42824282u);
+    const uint32_t twos = sum(magnitude, 0x3e803e80u, 0x42844284u);
+    return least(least(halves, ones), least(twos, 0x42874287u));
+  }
+};
+
 /// Any format and rounding. uint8_t and uint16_t: codes; float: rounded values. Draws belong to
 /// elements: the pack starts at element i.
 template <class C>

@@ -330,7 +330,7 @@ class Quantizer {
                               grid_.row_stride,
                               grid_.column_stride,
                               static_cast<uint32_t>(across)};
-    return with_fast_encoder(p_, [&]<class Encoder>(const Encoder& encoder) {
+    const auto launch = [&]<class Encoder>(const Encoder& encoder) {
       cuda::launch(device::quantize_tiles_kernel<row_blocks, T, Encoder>,
                    {across * down, device::Tile<row_blocks>::kWarps * device::kWarpSize},
                    matrix_,
@@ -340,7 +340,14 @@ class Quantizer {
                    q_.values.template data<uint8_t>(),
                    scales_);
       return true;
-    });
+    };
+    if constexpr (row_blocks && std::is_same_v<T, BFloat16>) {
+      const bool by_powers = p_.scale != ScaleRule::fp32 && p_.scale != ScaleRule::e4m3;
+      if (p_.format == kE2M1 && p_.round == Rounding::nearest && by_powers) {
+        return launch(device::Fp4PairEncoder());
+      }
+    }
+    return with_fast_encoder(p_, launch);
   }
 
   // Where every row is a block.

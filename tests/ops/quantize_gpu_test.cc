@@ -95,12 +95,28 @@ constexpr const char* kRecipes[] = {"fp16",
                                     "fp8-block,scale=e8m0-floor,round=zero",
                                     "mxfp8",
                                     "mxfp6",
+                                    "mxfp4",
+                                    "mxfp4,scale=e8m0-floor",
                                     "mxfp4,round=stochastic",
                                     "nvfp4",
                                     "fp8-block,block=64x64",
                                     "nvfp4,block=32",
                                     "e3m4-block",
                                     "e5m12-row"};
+
+// Neighbours share a scale: once with numbers of their size, once with numbers of every size.
+TEST(Quantize, EveryBf16InFourBitsOnAGpuGivesTheCpusBits) {
+  HALFTONE_SKIP_WITHOUT_GPU();
+  for (const int stride : {1, 0x4e3}) {  // odd: every pattern comes once
+    Tensor x = Tensor::empty({64, 1024}, DType::bf16);
+    for (int i = 0; i < 0x10000; ++i) {
+      x.data<BFloat16>()[i] = BFloat16{static_cast<uint16_t>(i * stride)};
+    }
+    for (const char* recipe : {"mxfp4", "mxfp4,scale=e8m0-ceil", "mxfp4,scale=e8m0-floor"}) {
+      expect_same_on_gpu(recipe, x);
+    }
+  }
+}
 
 TEST(Quantize, OnAGpuGivesTheCpusBits) {
   HALFTONE_SKIP_WITHOUT_GPU();
