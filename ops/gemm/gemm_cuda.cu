@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/cuda/check.cuh"
-#include "core/cuda/launch.cuh"
 #include "core/cuda/reduce.cuh"
 #include "core/integer.h"
 #include "core/storage.h"
@@ -36,7 +35,6 @@ const DeviceCaps& caps_of(int device) {
 
 __global__ void __launch_bounds__(256)
     gemm_fix_up_kernel(const __grid_constant__ GemmOutput out, int splits) {
-  device::wait_for_inputs();
   const int groups = static_cast<int>(out.partial_stride / 8);
   const int64_t total = int64_t{groups} * out.M * out.batch;
   for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < total;
@@ -47,7 +45,6 @@ __global__ void __launch_bounds__(256)
     float v[8];
     float other[8];
     load_8(out.partial(0, matrix, row, column), DType::f32, 0, true, 8, v);
-#pragma unroll 4  // reads ahead of the additions
     for (int split = 1; split < splits; ++split) {
       load_8(out.partial(split, matrix, row, column), DType::f32, 0, true, 8, other);
 #pragma unroll
@@ -284,10 +281,9 @@ void gemm_cuda(const GemmProblem& given, const Device& device, std::string_view 
       out.d_skip = output_of(problem).d_skip;
       const int64_t threads = out.partial_stride / 8 * problem.M * problem.batch;
       const int64_t blocks = std::min<int64_t>((threads + 255) / 256, 8 * caps.multiprocessors);
-      cuda::launch(gemm_fix_up_kernel,
-                   {.blocks = blocks, .early = true},
-                   out,
-                   static_cast<int>(launch.config.splits));
+      gemm_fix_up_kernel<<<static_cast<unsigned>(blocks), 256, 0, launch.stream>>>(
+          out, static_cast<int>(launch.config.splits));
+      HALFTONE_CUDA_CHECK_LAUNCH();
     }
   }
   if (problem.epilogue.column_sums != nullptr) {
