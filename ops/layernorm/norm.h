@@ -2,7 +2,7 @@
 // with or without their mean taken away first, and scaled by learned factors. Statistics are FP32
 // whatever is stored. The mean is taken relative to the row's first element, and the variance of
 // the centred row: a mean far larger than the spread costs nothing. Sums over a row meet in the row
-// tree; those of dgamma and dbeta in the column tree.
+// tree; those of dgamma and dbeta in the lane tree (core/lane_tree.h).
 #pragma once
 
 #include <string_view>

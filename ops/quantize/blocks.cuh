@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(Tile<row_blocks>::kWarps* kWarpSize,
       const uint32_t pair = __byte_perm(std::bit_cast<uint32_t>(reciprocals[r]), 0, 0x3232);
 #pragma unroll
       for (int k = 0; k < kPack / 4; ++k) {
-        words[k] = encoder({values[r].words[2 * k], values[r].words[2 * k + 1]}, {pair, pair});
+        words[k] = encoder({values[r].words[2 * k], values[r].words[2 * k + 1]}, pair);
       }
     } else {
       float scaled[kPack];

@@ -1,8 +1,8 @@
 // Rounding of a pack of neighbours to codes in a kernel, with the bits of encode() in
 // core/formats.h. The encoders: the hardware's FP8 conversions, three roundings of which the least
-// is right for E2M1, a few integer and FP32 instructions for any other format of at most 8 bits
-// rounded to nearest, and the codec itself for the rest. Codes of a pack come out as 32-bit words,
-// the first element in the lowest bits.
+// is right for E2M1 (of two at a time under scales that are powers of two), a few integer and FP32
+// instructions for any other format of at most 8 bits rounded to nearest, and the codec itself for
+// the rest. Codes of a pack come out as 32-bit words, the first element in the lowest bits.
 #pragma once
 
 #include "core/cuda/reduce.cuh"
@@ -148,26 +148,21 @@ class Fp4PairEncoder {
  public:
   using Code = uint8_t;
 
-  /// Codes of four elements: two words of pairs, each by its pair of reciprocals.
-  __device__ uint32_t operator()(const uint32_t (&pairs)[2],
-                                 const uint32_t (&reciprocals)[2]) const {
-    const uint32_t first = product(pairs[0], reciprocals[0]);
-    const uint32_t second = product(pairs[1], reciprocals[1]);
+  /// Codes of four elements, two pairs. `reciprocals`: that of their scale, twice.
+  __device__ uint32_t operator()(const uint32_t (&pairs)[2], uint32_t reciprocals) const {
+    constexpr uint32_t kNothing = 0x80008000u;  // -0, so that a product keeps its sign
+    const uint32_t first = fma(pairs[0], reciprocals, kNothing);
+    const uint32_t second = fma(pairs[1], reciprocals, kNothing);
     const uint32_t codes = __byte_perm(count(first), count(second), 0x6420);
     const uint32_t tops = __byte_perm(first, second, 0x7531);
     return (codes & 0x07070707u) | (tops >> 4 & 0x08080808u);
   }
 
  private:
-  __device__ static uint32_t product(uint32_t a, uint32_t b) {
-    uint32_t c;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(c) : "r"(a), "r"(b), "r"(0x80008000u));
-    return c;
-  }
-  __device__ static uint32_t sum(uint32_t a, uint32_t factor, uint32_t b) {
-    uint32_t c;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(c) : "r"(a), "r"(factor), "r"(b));
-    return c;
+  __device__ static uint32_t fma(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t d;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
   }
   __device__ static uint32_t least(uint32_t a, uint32_t b) {  // NaN loses
     uint32_t c;
@@ -177,9 +172,9 @@ class Fp4PairEncoder {
   // Near 64 the ulp is a half. In the lowest bits: halves, ones + 2 and twos + 4, at most 7.
   __device__ static uint32_t count(uint32_t x) {
     const uint32_t magnitude = x & 0x7fff7fffu;
-    const uint32_t halves = sum(magnitude, 0x3f803f80u, 0x42804280u);
-    const uint32_t ones = sum(magnitude, 0x3f003f00u, 0x42824282u);
-    const uint32_t twos = sum(magnitude, 0x3e803e80u, 0x42844284u);
+    const uint32_t halves = fma(magnitude, 0x3f803f80u, 0x42804280u);
+    const uint32_t ones = fma(magnitude, 0x3f003f00u, 0x42824282u);
+    const uint32_t twos = fma(magnitude, 0x3e803e80u, 0x42844284u);
     return least(least(halves, ones), least(twos, 0x42874287u));
   }
 };
